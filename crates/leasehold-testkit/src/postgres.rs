@@ -237,32 +237,43 @@ pub struct PgBouncer {
 }
 
 impl PgBouncer {
-    /// Starts one that lends at most `pool` connections of the server, by the rule of [`PostgresServer::start_or_skip`].
+    /// Starts one that lends at most `pool` connections to each of these databases, which need not be there yet, by the
+    /// rule of [`PostgresServer::start_or_skip`].
     ///
     /// # Panics
     /// When it does not start.
     #[track_caller]
-    pub fn start_or_skip(server: &PostgresServer, pool: usize) -> Option<Self> {
+    pub fn start_or_skip(
+        server: &PostgresServer,
+        pool: usize,
+        databases: impl IntoIterator<Item = String>,
+    ) -> Option<Self> {
         if program("pgbouncer").is_none() {
             return skip("pgbouncer");
         }
-        let started = Self::start(server, pool);
+        let started = Self::start(server, pool, databases);
         Some(started.unwrap_or_else(|error| panic!("cannot start pgbouncer: {error}")))
     }
 
-    fn start(server: &PostgresServer, pool: usize) -> io::Result<Self> {
+    fn start(
+        server: &PostgresServer,
+        pool: usize,
+        databases: impl IntoIterator<Item = String>,
+    ) -> io::Result<Self> {
         let (dir, port) = (Folder::create()?, Port::reserve(false)?);
         give_away(dir.path())?;
-        let (number, path) = (port.number, dir.path());
+        let (number, path, upstream) = (port.number, dir.path(), server.port.number);
+        // Each by its name: pgbouncer 1.18 may abort when it makes one up for a client. Whoever comes is the superuser.
+        let listed: String = databases
+            .into_iter()
+            .map(|name| format!("{name} = user={USER} host=127.0.0.1 port={upstream}\n"))
+            .collect();
         let conf = format!(
-            "[databases]\n* = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {number}\n\
+            "[databases]\n{listed}[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {number}\n\
              unix_socket_dir =\nauth_type = any\npool_mode = transaction\ndefault_pool_size = {pool}\n\
              max_client_conn = 2000\nserver_idle_timeout = 20\nlogfile = {}\n",
-            server.port.number,
             path.join("log").display(),
         );
-        // Whoever comes is the superuser.
-        let conf = conf.replace("* = ", &format!("* = user={USER} "));
         fs::write(path.join("ini"), conf)?;
         let mut command = as_user("pgbouncer");
         command.arg("-q").arg(path.join("ini"));

@@ -168,7 +168,7 @@ async fn transactions_that_are_serializable_by_default_are_sent_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn behind_a_pooler_listen_names_the_database_itself() {
     let Some((server, database)) = database() else { return };
-    let Some(bouncer) = PgBouncer::start_or_skip(server, 5) else { return };
+    let Some(bouncer) = PgBouncer::start_or_skip(server, 5, [database.clone()]) else { return };
     let heard = async |url: String| {
         let (one, two) = (engine(&url), Leasehold::builder(url).connect_lazy().unwrap());
         let guard = two.lock("x").ttl(Duration::from_secs(120)).acquire().await.unwrap();

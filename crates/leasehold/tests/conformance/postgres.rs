@@ -1,7 +1,7 @@
 //! PostgreSQL as a fixture: a database of its own for every namespace, behind a proxy that breaks the network.
 
 use std::{
-    collections::HashSet,
+    collections::HashMap,
     net::SocketAddr,
     sync::{Arc, Mutex},
 };
@@ -17,7 +17,15 @@ pub(crate) struct PostgresFixture {
     proxy: FaultProxy,
     _bouncer: Option<PgBouncer>,
     server: PostgresServer,
-    databases: Mutex<HashSet<String>>,
+    /// Namespaces and their databases.
+    databases: Mutex<HashMap<String, String>>,
+}
+
+/// More than the suite has cases.
+const DATABASES_MAX: usize = 1000;
+
+fn database(number: usize) -> String {
+    format!("case{number}")
 }
 
 impl PostgresFixture {
@@ -29,7 +37,7 @@ impl PostgresFixture {
 
     pub(crate) fn through_pgbouncer_or_skip() -> Option<Self> {
         let server = PostgresServer::start_or_skip()?;
-        let bouncer = PgBouncer::start_or_skip(&server, 20)?;
+        let bouncer = PgBouncer::start_or_skip(&server, 20, (0..DATABASES_MAX).map(database))?;
         let at = bouncer.addr();
         Some(Self::before(server, at, Some(bouncer)))
     }
@@ -39,17 +47,23 @@ impl PostgresFixture {
         Self { proxy: FaultProxy::start(at), _bouncer: bouncer, server, databases: Mutex::default() }
     }
 
-    fn url(&self, namespace: &str) -> String {
-        if self.databases.lock().unwrap().insert(namespace.to_owned()) {
-            self.server.database_named(namespace);
-        }
-        format!("postgres://leasehold@{}/{namespace}", self.proxy.addr())
+    /// The database of a namespace, which is made when it is first asked for.
+    fn database(&self, namespace: &str) -> String {
+        let mut databases = self.databases.lock().unwrap();
+        let number = databases.len();
+        let made = databases.entry(namespace.to_owned()).or_insert_with(|| {
+            assert!(number < DATABASES_MAX, "more cases than databases");
+            self.server.database_named(&database(number));
+            database(number)
+        });
+        made.clone()
     }
 }
 
 impl Fixture for PostgresFixture {
     fn builder(&self, namespace: &Namespace) -> Builder {
-        Leasehold::builder(self.url(&namespace.name)).clock(namespace.clock.clone())
+        let url = format!("postgres://leasehold@{}/{}", self.proxy.addr(), self.database(&namespace.name));
+        Leasehold::builder(url).clock(namespace.clock.clone())
     }
 
     fn offers(&self) -> &[Need] {
@@ -64,11 +78,11 @@ impl Fixture for PostgresFixture {
         let sql = "SELECT 'lock ' || name FROM leasehold.locks WHERE id IS NOT NULL AND ends > leasehold.now_us() \
                    UNION ALL SELECT 'holder of ' || name FROM leasehold.holders WHERE ends > leasehold.now_us() \
                    UNION ALL SELECT 'waiter of ' || name FROM leasehold.waiters";
-        self.server.sql(namespace, sql).lines().map(str::to_owned).collect()
+        self.server.sql(&self.database(namespace), sql).lines().map(str::to_owned).collect()
     }
 
     fn wipe(&self) {
-        for database in self.databases.lock().unwrap().iter() {
+        for database in self.databases.lock().unwrap().values() {
             let sql = "TRUNCATE leasehold.locks, leasehold.holders, leasehold.waiters, leasehold.ended, \
                        leasehold.records, leasehold.watchers, leasehold.pools, leasehold.deadlines, leasehold.dead";
             self.server.sql(database, sql);
