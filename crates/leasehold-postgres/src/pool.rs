@@ -2,8 +2,9 @@
 //!
 //! A call has a connection for itself until it is answered: a claim may wait for the row of its name, and nothing else
 //! should wait behind it. Some connections are kept for what keeps or ends a lease, so that a crowd of claims costs no
-//! lease. A caller that goes away leaves its statement running: it is cancelled, and the connection returns once the
-//! server has answered.
+//! lease. A caller that goes away leaves its statement running, which waits for rows no longer than its caller would have;
+//! the connection returns once the server has answered. Nothing is cancelled: a request for that needs another connection,
+//! may hit the next statement, and makes pgbouncer 1.18 abort.
 
 use std::{
     sync::{
@@ -25,7 +26,7 @@ use leasehold_core::{
 /// Connections that claims and other questions never take.
 const RESERVED: usize = 2;
 /// How long a connection whose caller went away may take to answer before it is closed.
-const RECOVERED_WITHIN: Duration = Duration::from_secs(5);
+const RECOVERED_WITHIN: Duration = Duration::from_secs(10);
 /// First and longest time without a dial after one that failed.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -204,24 +205,11 @@ impl Pool {
         }
     }
 
-    /// Waits until the statement of a caller that went away is over.
+    /// Waits until the statement of a caller that went away is over: what comes after it is answered after it.
     async fn recover(&self, link: Link) -> Option<Link> {
         let until = self.clock.now() + RECOVERED_WITHIN;
-        let cancel = self.target.cancel(&link.client.cancel_token());
-        // The signal may come after the statement, and hit the next one: that is this one.
-        let answers = async {
-            cancel.await;
-            for _ in 0..3 {
-                match link.client.simple_query("SELECT 1").await {
-                    Ok(_) => return true,
-                    Err(error) if error.code().is_some() => {}
-                    Err(_) => return false,
-                }
-            }
-            false
-        };
-        let recovered = self.clock.bounded(until, answers).await == Some(true);
-        recovered.then_some(link)
+        let answered = self.clock.bounded(until, link.client.simple_query("")).await;
+        matches!(answered, Some(Ok(_))).then_some(link)
     }
 }
 

@@ -6,7 +6,7 @@ mod tls;
 use std::{future::Future, path::Path, str::FromStr};
 
 use percent_encoding::percent_decode_str;
-use tokio_postgres::{CancelToken, Client, Config, NoTls, Socket, config::Host, config::SslMode};
+use tokio_postgres::{Client, Config, NoTls, Socket, config::Host, config::SslMode};
 
 use leasehold_core::{
     engine::EngineOptions,
@@ -191,21 +191,6 @@ impl Target {
             Tls::Rustls(tls) => {
                 let (client, connection) = self.config.connect(tls.clone()).await?;
                 Ok((client, Connection::Encrypted(Box::new(connection))))
-            }
-        }
-    }
-
-    /// Asks the server to end a statement.
-    pub(super) fn cancel(&self, token: &CancelToken) -> impl Future<Output = ()> + Send + 'static {
-        let (token, tls) = (token.clone(), self.tls.clone());
-        async move {
-            let cancelled = match tls {
-                Tls::None => token.cancel_query(NoTls).await,
-                #[cfg(feature = "tls")]
-                Tls::Rustls(tls) => token.cancel_query(tls).await,
-            };
-            if let Err(error) = cancelled {
-                tracing::trace!(%error, "a statement was not cancelled");
             }
         }
     }
