@@ -16,6 +16,20 @@ const PACKAGES: &[Package] = &[
         needed_for: "every test of the Redis engine",
     },
     Package {
+        name: "postgresql",
+        // Debian keeps the server's programs apart from the search path.
+        proofs: &[
+            &["psql", "--version"],
+            &["sh", "-c", "test -x /usr/lib/postgresql/*/bin/initdb || initdb --version"],
+        ],
+        needed_for: "every test of the PostgreSQL engine",
+    },
+    Package {
+        name: "pgbouncer",
+        proofs: &[&["sh", "-c", "test -x /usr/sbin/pgbouncer || pgbouncer --version"]],
+        needed_for: "PostgreSQL behind a pooler in transaction mode",
+    },
+    Package {
         name: "locales",
         proofs: &[&["localedef", "--version"], &["test", "-r", "/usr/share/i18n/locales/en_US"]],
         needed_for: "servers whose scripts compare strings by the rules of a locale",

@@ -1,5 +1,7 @@
 //! A client of one store, however that was found.
 
+mod schema;
+
 use std::{fmt, num::NonZeroU32, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream::BoxStream};
@@ -26,6 +28,8 @@ use crate::{
     telemetry::{Observer, Stats},
     template::Template,
 };
+
+pub use schema::Schema;
 
 /// Names that one page of a listing asks for.
 pub(crate) const PAGE: u32 = 500;

@@ -54,6 +54,42 @@ impl Fence {
         format!("({column} IS NULL OR {column} <= {parameter})")
     }
 
+    /// A statement that fails unless the lock is held, for a transaction on the database of a `postgres://` store. Its
+    /// parameters are the name, as text, and the fence, as [`Fence::as_i64`].
+    ///
+    /// What the transaction writes is only committed while the lock is held: nobody else is given it before the transaction
+    /// ends. The SQLSTATE of the failure is `LH001`.
+    ///
+    /// ```no_run
+    /// # struct Transaction;
+    /// # impl Transaction { fn execute(&self, _: &str, _: &[&dyn std::fmt::Debug]) {} }
+    /// # fn example(transaction: Transaction, guard: leasehold::Guard) {
+    /// use leasehold::Fence;
+    ///
+    /// transaction.execute(Fence::ASSERT_HELD_SQL, &[&guard.name().as_str(), &guard.fence().as_i64()]);
+    /// # }
+    /// ```
+    pub const ASSERT_HELD_SQL: &'static str = "SELECT leasehold.assert_held($1, $2)";
+
+    /// [`Fence::ASSERT_HELD_SQL`] with its parameters as literals, for clients that send plain text.
+    ///
+    /// ```
+    /// # use leasehold::{Fence, Name};
+    /// let sql = Fence::new(7).assert_held_sql(&Name::new("it's")?);
+    /// assert_eq!(sql, "SELECT leasehold.assert_held('it''s', 7)");
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn assert_held_sql(self, name: &Name) -> String {
+        let name = name.as_str().replace('\'', "''");
+        // Means the same whether or not the server takes a backslash for itself.
+        let literal = if name.contains('\\') {
+            format!("E'{}'", name.replace('\\', "\\\\"))
+        } else {
+            format!("'{name}'")
+        };
+        format!("SELECT leasehold.assert_held({literal}, {})", self.0)
+    }
+
     /// A Lua script that writes a value on a Redis key unless a later holder has written already.
     ///
     /// `KEYS` value key, fence key (in the same slot) · `ARGV` fence, value · answers 1 written, 0 too late.

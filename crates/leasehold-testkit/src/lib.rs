@@ -3,6 +3,7 @@
 //! | you need | use |
 //! |---|---|
 //! | a Redis of your own, or one for the whole test process | [`RedisServer`] |
+//! | a PostgreSQL of your own, and a pooler before it | [`PostgresServer`], [`PgBouncer`] |
 //! | nodes that fail over, share slots, or vote | [`SentinelSet`], [`ClusterSet`], [`QuorumSet`] |
 //! | a certificate authority, and one that must not be trusted | [`Certificates`] |
 //! | a network that delays, loses, holds or resets | [`FaultProxy`] |
@@ -30,6 +31,7 @@ pub mod load;
 mod locale;
 mod poll;
 mod port;
+mod postgres;
 #[cfg(feature = "cases")]
 mod process;
 #[cfg(feature = "cases")]
@@ -45,6 +47,7 @@ mod sets;
 
 pub use certificates::Certificates;
 pub use poll::{eventually, eventually_async, poll};
+pub use postgres::{PgBouncer, PostgresServer};
 #[cfg(feature = "cases")]
 pub use process::Helper;
 #[cfg(feature = "cases")]

@@ -8,7 +8,7 @@ use crate::{Error, Result, text};
 const EXPECTED: &str = "memory: · memory:NAME · sqlite:PATH · redis://HOST[:PORT][/DB] · \
     redis-sentinel://HOST[:PORT],HOST[:PORT],…/NAME[/DB] · redis-cluster://HOST[:PORT],… · \
     redlock://HOST[:PORT],HOST[:PORT],HOST[:PORT],… · rediss://…, rediss-sentinel://…, rediss-cluster://… and \
-    redlocks://… with TLS";
+    redlocks://… with TLS · postgres://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]";
 
 /// Opens the engine that a URL names. Nothing is dialled yet.
 pub(crate) fn open(url: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
@@ -16,6 +16,7 @@ pub(crate) fn open(url: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>
     let feature = match scheme {
         "memory" | "sqlite" => scheme,
         "redis" | "redis-sentinel" | "redis-cluster" | "redlock" => "redis",
+        "postgres" | "postgresql" => "postgres",
         "rediss" | "rediss-sentinel" | "rediss-cluster" | "redlocks" => "tls",
         _ => return Err(Error::invalid("store URL", text::redact(url), EXPECTED)),
     };
@@ -28,6 +29,8 @@ pub(crate) fn open(url: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>
         ("sqlite", options) => Ok(Arc::new(leasehold_sqlite::Sqlite::open(rest, options)?)),
         #[cfg(feature = "redis")]
         ("redis", options) => open_redis(scheme, url, options),
+        #[cfg(feature = "postgres")]
+        ("postgres", options) => Ok(Arc::new(leasehold_postgres::Postgres::open(url, options)?)),
         #[cfg(feature = "tls")]
         ("tls", options) => open_redis(scheme, url, options),
         _ => {
@@ -52,7 +55,7 @@ fn open_redis(scheme: &str, url: &str, options: &EngineOptions) -> Result<Arc<dy
 mod tests {
     /// Runs in builds that lack a feature; see the step `features` of `cargo xtask test`.
     #[test]
-    #[cfg(not(all(feature = "memory", feature = "sqlite", feature = "tls")))]
+    #[cfg(not(all(feature = "memory", feature = "sqlite", feature = "tls", feature = "postgres")))]
     fn a_store_that_this_build_lacks_names_the_command_that_adds_it() {
         let options = super::EngineOptions {
             clock: crate::Clock::system(),
@@ -68,6 +71,7 @@ mod tests {
             (cfg!(feature = "sqlite"), "sqlite:x.db", "sqlite"),
             (cfg!(feature = "redis"), "redis://h", "redis"),
             (cfg!(feature = "redis"), "redis-sentinel://h/n", "redis"),
+            (cfg!(feature = "postgres"), "postgres://h", "postgres"),
             (cfg!(feature = "tls"), "rediss://h", "tls"),
             (cfg!(feature = "tls"), "rediss-sentinel://h/n", "tls"),
         ];

@@ -6,6 +6,9 @@ mod cluster;
 #[cfg(feature = "memory")]
 #[path = "conformance/memory.rs"]
 mod memory;
+#[cfg(feature = "postgres")]
+#[path = "conformance/postgres.rs"]
+mod postgres;
 #[cfg(feature = "redis")]
 #[path = "conformance/quorum.rs"]
 mod quorum;
@@ -32,6 +35,22 @@ async fn memory_conforms() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sqlite_conforms() {
     leasehold_testkit::conformance::run("sqlite", sqlite::SqliteFixture::new()).await.conclude();
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn postgres_conforms() {
+    if let Some(fixture) = postgres::PostgresFixture::start_or_skip() {
+        leasehold_testkit::conformance::run("postgres", fixture).await.conclude();
+    }
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn postgres_through_pgbouncer_conforms() {
+    if let Some(fixture) = postgres::PostgresFixture::through_pgbouncer_or_skip() {
+        leasehold_testkit::conformance::run("postgres, pgbouncer", fixture).await.conclude();
+    }
 }
 
 #[cfg(feature = "redis")]
@@ -100,5 +119,5 @@ fn every_engine_has_its_run() {
     for name in &engines {
         assert!(runs.contains(&format!("\nasync fn {name}_conforms()")), "{name} has no run here");
     }
-    assert!(engines.len() >= 4, "{engines:?}");
+    assert!(engines.len() >= 5, "{engines:?}");
 }

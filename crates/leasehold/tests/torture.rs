@@ -1,6 +1,6 @@
 //! Four processes of fifty tasks fight for a few locks of every kind, one of them is killed, another is stopped past its ttl; a
 //! resource checks fences, and the history of all is judged.
-#![cfg(any(feature = "redis", feature = "sqlite"))]
+#![cfg(any(feature = "redis", feature = "sqlite", feature = "postgres"))]
 #![expect(clippy::print_stdout, reason = "says how much was judged")]
 
 use std::{
@@ -169,6 +169,15 @@ fn redis_keeps_its_promises_under_torture() {
         server.cli(&["KEYS", "lock:*"]).list().is_empty()
             && server.cli(&["KEYS", "leasehold:waiters:*"]).list().is_empty()
     });
+}
+
+#[cfg(feature = "postgres")]
+#[test]
+fn postgres_keeps_its_promises_under_torture() {
+    let Some(server) = leasehold_testkit::PostgresServer::start_or_skip() else { return };
+    server.install(&leasehold::engine::postgres::script());
+    let database = server.database();
+    println!("{} grants, no violation", fight(&server.url(&database)));
 }
 
 #[cfg(feature = "sqlite")]

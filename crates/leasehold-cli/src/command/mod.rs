@@ -15,6 +15,7 @@ mod lock;
 mod ls;
 mod man;
 mod marker;
+mod migrate;
 mod quorum;
 mod run;
 mod semaphore;
@@ -58,8 +59,8 @@ pub(crate) struct Cli {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// The store: sqlite:PATH, redis://HOST, redis-sentinel://HOST,HOST,HOST/NAME, redis-cluster://HOST,HOST or
-    /// redlock://HOST,HOST,HOST [env: LEASEHOLD_STORE] [file: store in leasehold.toml] [then: REDIS_HOST, REDIS_PORT, REDIS_PASSWORD] [default: a SQLite file of this host]
+    /// The store: sqlite:PATH, redis://HOST, redis-sentinel://HOST,HOST,HOST/NAME, redis-cluster://HOST,HOST,
+    /// redlock://HOST,HOST,HOST or postgres://HOST/DATABASE [env: LEASEHOLD_STORE] [file: store in leasehold.toml] [then: REDIS_HOST, REDIS_PORT, REDIS_PASSWORD] [default: a SQLite file of this host]
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) store: Option<String>,
 
@@ -94,6 +95,7 @@ enum Command {
     Top(top::Top),
     Stats(stats::Stats),
     Doctor(doctor::Doctor),
+    Migrate(migrate::Migrate),
     #[command(subcommand)]
     Quorum(quorum::Quorum),
     #[command(subcommand)]
@@ -127,6 +129,7 @@ impl Cli {
             Command::Top(top) => top.execute(global).await,
             Command::Stats(stats) => stats.execute(global).await,
             Command::Doctor(doctor) => doctor.execute(global).await,
+            Command::Migrate(migrate) => migrate.execute(global).await,
             Command::Quorum(quorum) => quorum.execute(global).await,
             Command::Idem(idem) => idem.execute(global).await,
             Command::Marker(marker) => marker.execute(global).await,

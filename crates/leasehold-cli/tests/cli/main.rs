@@ -14,6 +14,7 @@ mod inspecting;
 mod latch;
 mod leader;
 mod lost;
+mod postgres;
 mod quorum;
 mod records;
 mod redisson;

@@ -30,6 +30,7 @@ pub mod memory;
 pub mod nodes;
 pub mod records;
 pub mod registry;
+mod schema;
 pub mod voter;
 mod watch;
 
@@ -43,6 +44,7 @@ pub use lease::{
 };
 pub use members::{Member, MemberState, Members, Rounds};
 pub use nodes::ClockOffset;
+pub use schema::{Installed, Schema};
 pub use watch::{Change, ChangeKind, Changes, WATCHED_MAX, Watch, Watched};
 
 /// The future of an engine call.
@@ -101,6 +103,10 @@ pub trait Engine: Send + Sync + 'static {
     fn health(&self, until: Until) -> Fut<'_, Health>;
     /// The members, where a majority of them decides.
     fn members(&self) -> Option<&dyn Members> {
+        None
+    }
+    /// What must be installed before it is used, if anything must.
+    fn schema(&self) -> Option<&dyn Schema> {
         None
     }
     /// Where wake-ups go. Called once, before the first claim. Hints may be lost; a waiter always polls too. The sink is

@@ -33,6 +33,12 @@ macro_rules! lease_methods {
             $lease.name()
         }
 
+        /// As [`Lease::assert_held_sql`](crate::Lease::assert_held_sql).
+        pub fn assert_held_sql(&self) -> String {
+            let $this = self;
+            $lease.assert_held_sql()
+        }
+
         /// As [`Lease::fence`](crate::Lease::fence).
         pub fn fence(&self) -> $crate::Fence {
             let $this = self;
@@ -162,6 +168,12 @@ impl Lease {
     /// ```
     pub fn fence(&self) -> Fence {
         self.state.hold.fence
+    }
+
+    /// A statement that fails unless the lock is still held, for a transaction of your own on a `postgres://` store: see
+    /// [`Fence::ASSERT_HELD_SQL`].
+    pub fn assert_held_sql(&self) -> String {
+        self.fence().assert_held_sql(self.name())
     }
 
     /// How many replicas had the lock when it was acquired; zero unless [`acks`](crate::Lock::acks) asked for some.

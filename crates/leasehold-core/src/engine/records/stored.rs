@@ -108,6 +108,16 @@ impl Fingerprint {
         Self(Sha256::digest(bytes).into())
     }
 
+    /// Its bytes, for stores that keep it as such.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// What [`Fingerprint::as_bytes`] returned.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        bytes.try_into().ok().map(Self)
+    }
+
     fn read(hex: &[u8]) -> Option<Self> {
         let digit = |byte: u8| match byte {
             b'0'..=b'9' => Some(byte - b'0'),
