@@ -3,6 +3,7 @@
 //! | you need | use |
 //! |---|---|
 //! | a Redis of your own, or one for the whole test process | [`RedisServer`] |
+//! | an etcd of one member or several | [`EtcdSet`] |
 //! | nodes that fail over, share slots, or vote | [`SentinelSet`], [`ClusterSet`], [`QuorumSet`] |
 //! | a certificate authority, and one that must not be trusted | [`Certificates`] |
 //! | a network that delays, loses, holds or resets | [`FaultProxy`] |
@@ -22,6 +23,7 @@ mod certificates;
 mod child;
 #[cfg(feature = "cases")]
 pub mod conformance;
+mod etcd;
 mod folder;
 #[cfg(feature = "cases")]
 pub mod history;
@@ -44,6 +46,7 @@ mod server_builder;
 mod sets;
 
 pub use certificates::Certificates;
+pub use etcd::{EtcdMember, EtcdSet, EtcdSetBuilder};
 pub use poll::{eventually, eventually_async, poll};
 #[cfg(feature = "cases")]
 pub use process::Helper;

@@ -1,6 +1,8 @@
 //! The contract every store keeps, and the stores of this build.
 
 pub use leasehold_core::engine::*;
+#[cfg(feature = "etcd")]
+pub use leasehold_etcd as etcd;
 #[cfg(feature = "sqlite")]
 pub use leasehold_sqlite as sqlite;
 #[cfg(feature = "redis")]

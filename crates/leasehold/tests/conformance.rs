@@ -3,6 +3,9 @@
 #[cfg(feature = "redis")]
 #[path = "conformance/cluster.rs"]
 mod cluster;
+#[cfg(feature = "etcd")]
+#[path = "conformance/etcd.rs"]
+mod etcd;
 #[cfg(feature = "memory")]
 #[path = "conformance/memory.rs"]
 mod memory;
@@ -90,6 +93,22 @@ async fn redis_sentinel_conforms() {
     }
 }
 
+#[cfg(feature = "etcd")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn etcd_conforms() {
+    if let Some(fixture) = etcd::EtcdFixture::start_or_skip(1) {
+        leasehold_testkit::conformance::run("etcd", fixture).await.conclude();
+    }
+}
+
+#[cfg(feature = "etcd")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn etcd_cluster_conforms() {
+    if let Some(fixture) = etcd::EtcdFixture::start_or_skip(3) {
+        leasehold_testkit::conformance::run("etcd, three members", fixture).await.conclude();
+    }
+}
+
 /// An engine is `memory`, or a crate that a feature turns on.
 #[test]
 fn every_engine_has_its_run() {
@@ -100,5 +119,5 @@ fn every_engine_has_its_run() {
     for name in &engines {
         assert!(runs.contains(&format!("\nasync fn {name}_conforms()")), "{name} has no run here");
     }
-    assert!(engines.len() >= 4, "{engines:?}");
+    assert!(engines.len() >= 5, "{engines:?}");
 }
