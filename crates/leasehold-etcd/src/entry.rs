@@ -15,7 +15,7 @@ use leasehold_core::{
 
 use super::{keys, proto::KeyValue};
 
-const LAYOUT: &str = "leasehold:1";
+const LAYOUT: &str = "leasehold-lock:1";
 
 /// An attempt as it lies in the store.
 #[derive(Clone, Debug)]
@@ -38,6 +38,11 @@ pub(crate) fn text(owner: &Owner, mode: Mode, closed: bool) -> Vec<u8> {
     };
     let shown = owner.expose().get(33..).unwrap_or_default();
     format!("{LAYOUT} {word}{} {shown}", if closed { "!" } else { "" }).into_bytes()
+}
+
+/// Whether a text is that of an attempt.
+pub(crate) fn is_attempt(text: &[u8]) -> bool {
+    text.starts_with(LAYOUT.as_bytes())
 }
 
 impl Entry {

@@ -36,6 +36,8 @@ struct Stream {
     requests: Option<mpsc::UnboundedSender<LeaseKeepAliveRequest>>,
     pending: Pending,
     number: u64,
+    /// Answers so far.
+    heard: u64,
 }
 
 impl KeepAlive {
@@ -53,6 +55,7 @@ impl KeepAlive {
         leases: impl IntoIterator<Item = i64>,
         until: Until,
     ) -> Vec<Result<i64, EngineError>> {
+        let heard = self.stream().heard;
         let answers: Vec<_> = leases.into_iter().map(|lease| self.ask(lease)).collect();
         let answers = join_all(answers.into_iter().map(|answer| async {
             match self.clock.bounded(until, answer).await {
@@ -62,7 +65,7 @@ impl KeepAlive {
             }
         }));
         let answers = answers.await;
-        if answers.iter().any(|answer| matches!(answer, Err(error) if error.why == EngineError::no_answer().why)) {
+        if answers.iter().any(Result::is_err) && self.stream().heard == heard {
             // A stream that is silent is not waited for again.
             self.hang_up();
         }
@@ -97,6 +100,7 @@ impl KeepAlive {
         if stream.number != number {
             return;
         }
+        stream.heard += 1;
         let Some(waiting) = stream.pending.get_mut(&id) else { return };
         if let Some(answer) = waiting.pop_front() {
             // Its caller may have given up.

@@ -2,7 +2,7 @@
 //!
 //! | key | what |
 //! |---|---|
-//! | `PREFIX NAME/ATTEMPT` | an attempt, attached to a lease of its own: `leasehold:1 MODE HOLDER` |
+//! | `PREFIX NAME/ATTEMPT` | an attempt, attached to a lease of its own: `leasehold-lock:1 MODE HOLDER` |
 //! | `leasehold:limit:PREFIX NAME` | how many permits a semaphore has: `NOW FIRST HELD-UP-TO` |
 //! | `KEY` | a record or a mark, as in every store |
 //! | `leasehold:begun:KEY` | the fence of the last that began under this key |
@@ -102,6 +102,11 @@ pub(crate) fn name_of(prefix: &str, key: &[u8]) -> Option<Name> {
 /// Whether a key lies deeper than those of attempts, as a client with a longer prefix has them.
 pub(crate) fn is_deeper(start: &[u8], key: &[u8]) -> bool {
     key.get(start.len()..).is_none_or(|rest| rest.contains(&b'/'))
+}
+
+/// Whether a key is the engine's own.
+pub(crate) fn is_side_key(key: &str) -> bool {
+    key.starts_with(LIMIT) || key.starts_with(BEGUN)
 }
 
 /// Where the fence of the last execution under a key lies.

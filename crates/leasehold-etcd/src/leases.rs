@@ -1,17 +1,18 @@
 //! Claims, renewals and ends of attempts.
 
-use std::{num::NonZeroU32, time::Duration};
+use std::num::NonZeroU32;
 
 use futures_util::future::join;
 use leasehold_core::{
     clock::{BootInstant, Until},
     engine::{
-        Answer, AnswerAll, Claim, EngineError, Fault, Fut, Grant, Held, Hold, Leases, Mode, Released, Renewed,
-        WAITERS_MAX, registry::Call,
+        Answer, AnswerAll, Claim, Converted, EngineError, Fault, Fut, Grant, Held, Hold, Leases, Mode,
+        Released, Renewed, WAITERS_MAX, registry::Call,
     },
     error::Refusal,
     fence::Fence,
     name::Name,
+    owner::OwnerId,
 };
 
 use super::{
@@ -68,11 +69,11 @@ pub(crate) fn writes(
 ) -> (Vec<Compare>, Vec<RequestOp>) {
     let own = keys.attempt(&claim.owner);
     let mut writes = vec![put(own.clone(), text(&claim.owner, claim.mode, false), lease)];
-    let mut compare = vec![created(own, 0)];
-    if claim.queue.is_none() {
+    let mut compare = vec![match claim.queue {
+        Some(_) => created(own, 0),
         // Nobody may have come, or changed, since it was seen that there is room.
-        compare.push(unchanged(keys.range(), seen.map_or(0, |seen| seen.revision)));
-    }
+        None => unchanged(keys.range(), seen.map_or(0, |seen| seen.revision)),
+    }];
     if let Some(limit) = Limit::of(claim.mode) {
         let limit_revision = seen.map_or(0, |seen| seen.limit_revision);
         compare.push(written(keys.limit.clone(), limit_revision));
@@ -91,7 +92,7 @@ impl Etcd {
         let keys = self.keys(&claim.name);
         let mut seen = None::<Seen>;
         for _ in 0..TRIES_MAX {
-            let lease = self.lease_for(claim, until).await?;
+            let lease = self.lease_of_claim(claim, until).await?;
             let (compare, mut success) = writes(&keys, claim, lease.id, seen.as_ref());
             success.extend(reads(&keys, claim.mode));
             let txn = self.claim_txn(&call, (compare, success, reads(&keys, claim.mode)), until);
@@ -173,13 +174,15 @@ impl Etcd {
         Ok(Some(Answer::Queued { ahead, holders: line.holders(), last, link: 0 }))
     }
 
-    /// The lease of an attempt: its own, a spare one, or a new one.
-    pub(crate) async fn lease_for(&self, claim: &Claim, until: Until) -> Result<StoreLease> {
-        let owner = claim.owner.id();
+    pub(crate) async fn lease_of_claim(&self, claim: &Claim, until: Until) -> Result<StoreLease> {
+        self.lease_for(claim.owner.id(), seconds_for(claim.ttl + claim.lock_delay), until).await
+    }
+
+    /// The lease of an attempt: its own, a spare one, or a new one for so many seconds.
+    pub(crate) async fn lease_for(&self, owner: OwnerId, wanted: i64, until: Until) -> Result<StoreLease> {
         if let Some(lease) = self.lease_of(owner) {
             return Ok(lease);
         }
-        let wanted = seconds_for(claim.ttl + claim.lock_delay);
         if let Some(lease) = self.spares.take(wanted, self.clock.now()) {
             self.set_lease(owner, lease);
             return Ok(lease);
@@ -207,7 +210,7 @@ impl Etcd {
     }
 
     /// Renews the lease that an attempt's key has. False if it is over, or is too short.
-    async fn adopt(&self, claim: &Claim, lease: i64, since: BootInstant, until: Until) -> Result<bool> {
+    pub(crate) async fn adopt(&self, claim: &Claim, lease: i64, since: BootInstant, until: Until) -> Result<bool> {
         let seconds = self.keep_alive.renew_one(lease, until).await?;
         let renewed = StoreLease { id: lease, seconds, since };
         let is_alive = seconds > 0 && renewed.covers(claim.ttl + claim.lock_delay, since);
@@ -451,6 +454,10 @@ impl Leases for Etcd {
         Box::pin(async move { self.end(claim, None, until).await.map(drop) })
     }
 
+    fn convert<'a>(&'a self, _: &'a Hold, _: Mode, _: Until) -> Fut<'a, Converted> {
+        Box::pin(std::future::ready(Err(EngineError::new(Fault::Unsupported, super::NO_CONVERT))))
+    }
+
     fn set_limit<'a>(&'a self, name: &'a Name, limit: NonZeroU32, until: Until) -> Fut<'a, ()> {
         Box::pin(self.change_limit(name, limit, until))
     }
@@ -500,11 +507,4 @@ impl Etcd {
         }
         Err(EngineError::new(Fault::Overloaded, "others came in between every time"))
     }
-
-    async fn claim_locks(&self, _claims: &[Claim], _until: Until) -> Result<AnswerAll> {
-        Err(EngineError::new(Fault::Unsupported, "this store grants one lock at a time"))
-    }
 }
-
-/// Room for what nobody needs to wait for.
-pub(crate) const SHORTEST: Duration = Duration::from_secs(2);

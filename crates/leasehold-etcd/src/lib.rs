@@ -7,12 +7,16 @@
 
 mod channel;
 mod entry;
+mod health;
 mod inspect;
 mod keepalive;
+mod kept;
 mod keys;
 mod leases;
 mod proto;
+mod records;
 mod reply;
+mod set;
 mod spare;
 mod store;
 mod url;
@@ -22,13 +26,15 @@ use std::sync::{Arc, Mutex, Weak, atomic::Ordering};
 
 use channel::Members;
 use futures_util::{Stream, stream};
+pub use health::WARNING_CODES;
 use keepalive::KeepAlive;
+use kept::Shared;
 use keys::Keys;
 use leasehold_core::{
     clock::{Clock, Until},
     engine::{
         Capabilities, Engine, EngineError, EngineOptions, Fut, Handover, Health, Held, Hold, Inspect, Leases,
-        Reach, WakeSink, registry::Registry,
+        Reach, WakeSink, records as core_records, registry::Registry,
     },
     error::Error,
     name::{NAME_MAX_BYTES, Name},
@@ -54,6 +60,7 @@ pub struct Etcd {
     /// The lease of each attempt that may have something in the store.
     leases: Mutex<OwnerMap<StoreLease>>,
     spares: Spares,
+    shared: Shared,
     capabilities: Capabilities,
 }
 
@@ -78,6 +85,7 @@ impl Etcd {
                 .without_acks("a majority of members has every grant before it is answered")
                 .with_all_modes()
                 .without_convert(NO_CONVERT)
+                .with_claim_all()
                 .with_loss_reports();
         capabilities.ttl_step = std::time::Duration::from_secs(1);
         Ok(Self {
@@ -89,6 +97,7 @@ impl Etcd {
             registry: Arc::default(),
             leases: Mutex::default(),
             spares: Spares::default(),
+            shared: Shared::default(),
             capabilities,
         })
     }
@@ -109,7 +118,7 @@ impl Etcd {
     fn is_ours(&self, hold: &Hold, kv: &KeyValue) -> bool {
         let fence = hold.fence.as_i64();
         match hold.of {
-            Held::Record => false,
+            Held::Record => core_records::decide::is_run_by(Some(&kv.value), &hold.owner),
             // What is closed by now is renewed by nobody.
             _ => !entry::Entry::read(kv.clone()).closed && (fence == 0 || fence == kv.create_revision),
         }
@@ -132,6 +141,10 @@ impl Engine for Etcd {
 
     fn inspector(&self) -> &dyn Inspect {
         self
+    }
+
+    fn records(&self) -> Result<&dyn core_records::Records, &'static str> {
+        Ok(self)
     }
 
     fn deadlines(&self) -> Result<&dyn leasehold_core::engine::deadlines::Deadlines, &'static str> {
@@ -160,10 +173,7 @@ impl Engine for Etcd {
     }
 
     fn health(&self, until: Until) -> Fut<'_, Health> {
-        Box::pin(async move {
-            self.connect(until).await?;
-            Ok(Health::default())
-        })
+        Box::pin(self.inspect_health(until))
     }
 
     fn close(&self, until: Until) -> Fut<'_, ()> {

@@ -192,11 +192,16 @@ impl Replies {
         Ok(self.range()?.kvs.pop())
     }
 
-    /// Whether each transaction inside did what its condition is for.
-    pub(crate) fn inner(&mut self) -> Option<TxnResponse> {
+    /// Whether the next one, a transaction inside, did what its condition is for, at once or in a second way.
+    pub(crate) fn mark(&mut self) -> Result<bool, EngineError> {
         match self.next() {
-            Some(Answered::Txn(inner)) => Some(inner),
-            _ => None,
+            Some(Answered::Txn(TxnResponse { succeeded: true, .. })) => Ok(true),
+            Some(Answered::Txn(outer)) => {
+                Ok(Replies::from(outer).next().is_some_and(|second| {
+                    matches!(second, Answered::Txn(TxnResponse { succeeded: true, .. }))
+                }))
+            }
+            _ => Err(EngineError::new(Fault::NoAnswer, "the member's answer is incomplete")),
         }
     }
 }

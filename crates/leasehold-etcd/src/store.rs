@@ -3,7 +3,7 @@
 use std::sync::PoisonError;
 
 use leasehold_core::{
-    clock::{BootInstant, Until},
+    clock::Until,
     engine::{Fault, registry::Call},
     owner::OwnerId,
 };
@@ -124,10 +124,5 @@ impl Etcd {
 
     pub(crate) fn forget_lease(&self, owner: OwnerId) -> Option<StoreLease> {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner).remove(&owner)
-    }
-
-    /// A lease was renewed after this.
-    pub(crate) fn renewed(&self, owner: OwnerId, id: i64, seconds: i64, since: BootInstant) {
-        self.set_lease(owner, StoreLease { id, seconds, since });
     }
 }

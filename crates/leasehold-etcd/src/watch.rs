@@ -26,11 +26,16 @@ use super::{
 
 const PATH: &str = "/etcdserverpb.Watch/Watch";
 
+/// Most of a client's attempts and leases that watch one key.
+const WATCHERS_MAX: usize = 10_000;
+
 /// Who is told of events.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Watcher {
     /// An attempt that waits.
     Attempt(OwnerId),
+    /// An attempt that waits for a record, and is told once: nobody says when it gives up.
+    Record(OwnerId),
     /// A lease under this name.
     Holder(OwnerId, Name),
 }
@@ -106,6 +111,10 @@ impl Watches {
             is_late |= watched.reported >= from;
             if !watched.watchers.contains(watcher) {
                 watched.watchers.push(watcher.clone());
+                if watched.watchers.len() > WATCHERS_MAX {
+                    // Hints may be lost: whoever waits asks from time to time.
+                    watched.watchers.swap_remove(0);
+                }
             }
             kept.push(id);
         }
@@ -151,7 +160,7 @@ impl Watches {
         }
     }
 
-    fn changed(&self, link: u64, response: &WatchResponse) {
+    fn changed(self: &Arc<Self>, link: u64, response: &WatchResponse) {
         let mut stream = self.stream();
         if stream.link != link {
             return;
@@ -174,11 +183,16 @@ impl Watches {
         self.tell(watchers);
     }
 
-    fn tell(&self, watchers: impl IntoIterator<Item = Watcher>) {
+    fn tell(self: &Arc<Self>, watchers: impl IntoIterator<Item = Watcher> + Clone) {
+        for watcher in watchers.clone() {
+            if matches!(watcher, Watcher::Record(_)) {
+                self.forget(&watcher);
+            }
+        }
         let Some(sink) = self.sink() else { return };
         for watcher in watchers {
             match watcher {
-                Watcher::Attempt(owner) => sink.wake(Wake::LookAgain { owner }),
+                Watcher::Attempt(owner) | Watcher::Record(owner) => sink.wake(Wake::LookAgain { owner }),
                 Watcher::Holder(_, name) => sink.may_be_lost(LossHint::Changed { name }),
             }
         }
