@@ -38,6 +38,8 @@ const ANSWER_MAX_BYTES: usize = 64 << 20;
 /// How often an idle connection is probed. Members refuse more than one probe in five seconds.
 const PROBE_EVERY: Duration = Duration::from_secs(10);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
+/// A member that answers nothing for so long is left.
+pub(crate) const SILENT: Duration = Duration::from_millis(500);
 /// Shortest time for one member of several.
 const TRY_MIN: Duration = Duration::from_millis(100);
 
@@ -84,7 +86,8 @@ impl Members {
         let scheme = if url.tls { "https" } else { "http" };
         let connect_timeout = options.command_timeout / 2;
         let member = |host: &String| {
-            let refuse = |error: tonic::transport::Error| Error::invalid("store URL", host, error.to_string());
+            let refuse =
+                |error: tonic::transport::Error| Error::invalid("store URL", host, error.to_string());
             let endpoint = Endpoint::from_shared(format!("{scheme}://{host}")).map_err(refuse)?;
             let endpoint = endpoint
                 .connect_timeout(connect_timeout)
@@ -148,13 +151,17 @@ impl Members {
                     Meaning::Answer | Meaning::LoginOver => return Err(failure(&status, true)),
                 },
                 None => {
-                    member.hang_up();
-                    self.leave(place);
+                    // A caller in a hurry says nothing about the member.
+                    if self.clock.now().since(now) >= SILENT {
+                        member.hang_up();
+                        self.leave(place);
+                    }
                     EngineError::no_answer()
                 }
             };
             let may_repeat = error.fault == Fault::Unreachable || again == Again::Same;
-            let error = failed.filter(|before: &EngineError| before.fault == Fault::NoAnswer).unwrap_or(error);
+            let error =
+                failed.filter(|before: &EngineError| before.fault == Fault::NoAnswer).unwrap_or(error);
             if !may_repeat || self.clock.now() >= until || matches!(error.fault, Fault::Refused(_)) {
                 return Err(error);
             }

@@ -54,7 +54,9 @@ impl Etcd {
             (host, status)
         };
         let named: Vec<(String, Result<StatusResponse>)> = join_all(hosts.iter().cloned().map(status)).await;
-        if let (true, Some((_, Err(error)))) = (named.iter().all(|(_, status)| status.is_err()), named.first()) {
+        if let (true, Some((_, Err(error)))) =
+            (named.iter().all(|(_, status)| status.is_err()), named.first())
+        {
             return Err(error.clone());
         }
         let path = "/etcdserverpb.Cluster/MemberList";
@@ -67,7 +69,9 @@ impl Etcd {
             voters: list.members.iter().filter(|member| !member.is_learner).count(),
             unnamed: unnamed(&list, &hosts),
             // Only root may ask, where users have to log in.
-            alarms: alarms.map(|found| found.alarms.iter().map(|alarm| alarm.alarm).collect()).unwrap_or_default(),
+            alarms: alarms
+                .map(|found| found.alarms.iter().map(|alarm| alarm.alarm).collect())
+                .unwrap_or_default(),
             shortest_lease: self.shortest_lease(until).await.unwrap_or(0),
             named,
         };
@@ -89,7 +93,8 @@ fn unnamed(list: &MemberListResponse, hosts: &[String]) -> Vec<String> {
     if list.members.len() <= hosts.len() {
         return Vec::new();
     }
-    let of = |member: &super::proto::Member| member.client_urls.iter().map(|url| address(url)).collect::<Vec<_>>();
+    let of =
+        |member: &super::proto::Member| member.client_urls.iter().map(|url| address(url)).collect::<Vec<_>>();
     let others = list.members.iter().map(of).filter(|urls| !urls.iter().any(|url| hosts.contains(url)));
     others.filter_map(|urls| urls.into_iter().next()).collect()
 }
@@ -112,11 +117,16 @@ fn facts(found: &Found) -> Vec<(String, String)> {
 
 fn warnings(found: &Found) -> Vec<Warning> {
     let mut warnings = Vec::new();
-    let mut warn = |code, found: String, cure: &str| warnings.push(Warning { code, found, cure: cure.into() });
+    let mut warn =
+        |code, found: String, cure: &str| warnings.push(Warning { code, found, cure: cure.into() });
     let is_down = |status: &Result<StatusResponse>| status.is_err();
     for (host, status) in found.named.iter().filter(|(_, status)| is_down(status)) {
         let why = status.as_ref().err().map(EngineError::to_string).unwrap_or_default();
-        warn("member-down", format!("{host} does not answer: {why}"), "start it, or remove it from the cluster");
+        warn(
+            "member-down",
+            format!("{host} does not answer: {why}"),
+            "start it, or remove it from the cluster",
+        );
     }
     for address in &found.unnamed {
         let found = format!("the URL does not name the member {address}");
@@ -137,11 +147,20 @@ fn warnings(found: &Found) -> Vec<Warning> {
     let up: Vec<_> = found.named.iter().filter_map(|(_, status)| status.as_ref().ok()).collect();
     if let Some(status) = up.iter().max_by_key(|status| status.db_size) {
         if status.db_size > NEARLY_FULL {
-            let found = format!("the database has {} MiB, and 2048 MiB is the default quota", status.db_size >> 20);
-            warn("nearly-full", found, "switch on auto-compaction and run etcdctl defrag, or raise --quota-backend-bytes");
+            let found =
+                format!("the database has {} MiB, and 2048 MiB is the default quota", status.db_size >> 20);
+            warn(
+                "nearly-full",
+                found,
+                "switch on auto-compaction and run etcdctl defrag, or raise --quota-backend-bytes",
+            );
         }
         if status.db_size > 256 << 20 && status.db_size_in_use < status.db_size / 4 {
-            let found = format!("of {} MiB only {} MiB are in use", status.db_size >> 20, status.db_size_in_use >> 20);
+            let found = format!(
+                "of {} MiB only {} MiB are in use",
+                status.db_size >> 20,
+                status.db_size_in_use >> 20
+            );
             warn("fragmented", found, "etcdctl defrag, one member after the other");
         }
     }
@@ -151,7 +170,10 @@ fn warnings(found: &Found) -> Vec<Warning> {
         warn("versions-differ", found, "finish the upgrade");
     }
     if found.shortest_lease > 5 {
-        let found = format!("no lease is shorter than {} s: a crashed holder keeps a lock as long", found.shortest_lease);
+        let found = format!(
+            "no lease is shorter than {} s: a crashed holder keeps a lock as long",
+            found.shortest_lease
+        );
         warn("slow-leases", found, "lower --election-timeout, of which it is one and a half");
     }
     warnings

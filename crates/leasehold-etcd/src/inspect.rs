@@ -44,7 +44,8 @@ impl Etcd {
     async fn show(&self, name: &Name, line: Line, until: Until) -> Result<Inspection> {
         let holding = line.holding();
         let held = &line.entries[..holding];
-        let shown: Vec<_> = held.iter().take(HOLDERS_SHOWN).map(|entry| (entry.tenure(), entry.lease)).collect();
+        let shown: Vec<_> =
+            held.iter().take(HOLDERS_SHOWN).map(|entry| (entry.tenure(), entry.lease)).collect();
         let shown = stream::iter(shown).map(async |(tenure, lease)| {
             let expires_in = self.time_left(lease, until).await?;
             Ok::<_, leasehold_core::engine::EngineError>((tenure, expires_in))
@@ -62,7 +63,9 @@ impl Etcd {
         let now_ms = self.clock.wall_us() / 1000;
         let waiters = line.entries[holding..].iter().take(WAITERS_SHOWN as usize).map(|entry| Waiter {
             mode: entry.mode,
-            waiting_for: Duration::from_millis(now_ms.saturating_sub(since_ms(&entry.holder).unwrap_or(now_ms))),
+            waiting_for: Duration::from_millis(
+                now_ms.saturating_sub(since_ms(&entry.holder).unwrap_or(now_ms)),
+            ),
             holder: entry.holder.clone(),
         });
         Ok(Inspection {

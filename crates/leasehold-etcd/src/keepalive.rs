@@ -7,18 +7,21 @@ use std::{
 
 use futures_util::future::join_all;
 use leasehold_core::{
-    clock::{Clock, Until},
+    clock::{BootInstant, Clock, Until},
     engine::{EngineError, Fault},
 };
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    channel::Members,
+    channel::{Members, SILENT},
     proto::{LeaseKeepAliveRequest, LeaseKeepAliveResponse},
     stream_of,
 };
 
 const PATH: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
+
+/// How often a lease is asked for again because the stream broke.
+const TRIES_MAX: u32 = 3;
 
 /// Who waits for the answers about one lease, first asked first: a member answers in that order.
 type Pending = HashMap<i64, VecDeque<oneshot::Sender<i64>>>;
@@ -36,8 +39,15 @@ struct Stream {
     requests: Option<mpsc::UnboundedSender<LeaseKeepAliveRequest>>,
     pending: Pending,
     number: u64,
-    /// Answers so far.
-    heard: u64,
+    /// Since when an answer is waited for.
+    waits_since: Option<BootInstant>,
+}
+
+impl Stream {
+    /// Forgets the stream; the next request opens another one.
+    fn reset(&mut self) {
+        *self = Self { number: self.number + 1, ..Self::default() };
+    }
 }
 
 impl KeepAlive {
@@ -55,21 +65,38 @@ impl KeepAlive {
         leases: impl IntoIterator<Item = i64>,
         until: Until,
     ) -> Vec<Result<i64, EngineError>> {
-        let heard = self.stream().heard;
-        let answers: Vec<_> = leases.into_iter().map(|lease| self.ask(lease)).collect();
-        let answers = join_all(answers.into_iter().map(|answer| async {
+        // All leave before the first is waited for.
+        let asked: Vec<_> = leases.into_iter().map(|lease| (lease, self.ask(lease))).collect();
+        join_all(asked.into_iter().map(|(lease, answer)| self.answer(lease, answer, until))).await
+    }
+
+    async fn answer(
+        self: &Arc<Self>,
+        lease: i64,
+        mut answer: oneshot::Receiver<i64>,
+        until: Until,
+    ) -> Result<i64, EngineError> {
+        for _ in 0..TRIES_MAX {
             match self.clock.bounded(until, answer).await {
-                Some(Ok(ttl)) => Ok(ttl),
-                Some(Err(_)) => Err(EngineError::new(Fault::NoAnswer, "the stream of keep-alives broke")),
-                None => Err(EngineError::no_answer()),
+                Some(Ok(ttl)) => return Ok(ttl),
+                // The stream broke, and to renew twice is to renew once.
+                Some(Err(_)) => answer = self.ask(lease),
+                None => {
+                    self.leave_if_silent();
+                    return Err(EngineError::no_answer());
+                }
             }
-        }));
-        let answers = answers.await;
-        if answers.iter().any(Result::is_err) && self.stream().heard == heard {
-            // A stream that is silent is not waited for again.
-            self.hang_up();
         }
-        answers
+        Err(EngineError::new(Fault::NoAnswer, "the stream of keep-alives broke"))
+    }
+
+    /// A stream that answered nobody for a while is not waited for again.
+    fn leave_if_silent(&self) {
+        let mut stream = self.stream();
+        let silent = stream.waits_since.is_some_and(|since| self.clock.now().since(since) >= SILENT);
+        if silent {
+            stream.reset();
+        }
     }
 
     /// Renews one.
@@ -81,16 +108,19 @@ impl KeepAlive {
         let (answer, answered) = oneshot::channel();
         let request = LeaseKeepAliveRequest { id: lease };
         let mut stream = self.stream();
-        let is_open = stream.requests.as_ref().is_some_and(|requests| requests.send(LeaseKeepAliveRequest { id: lease }).is_ok());
+        let is_open = stream
+            .requests
+            .as_ref()
+            .is_some_and(|requests| requests.send(LeaseKeepAliveRequest { id: lease }).is_ok());
         if !is_open {
-            stream.pending.clear();
-            stream.number += 1;
+            stream.reset();
             let (requests, queued) = mpsc::unbounded_channel();
             // In the queue before the stream is awaited: a member answers nothing before the first request.
             let _sent = requests.send(request);
             stream.requests = Some(requests);
             tokio::spawn(read(Arc::downgrade(self), self.members.clone(), stream.number, queued));
         }
+        stream.waits_since.get_or_insert(self.clock.now());
         stream.pending.entry(lease).or_default().push_back(answer);
         answered
     }
@@ -100,7 +130,6 @@ impl KeepAlive {
         if stream.number != number {
             return;
         }
-        stream.heard += 1;
         let Some(waiting) = stream.pending.get_mut(&id) else { return };
         if let Some(answer) = waiting.pop_front() {
             // Its caller may have given up.
@@ -109,22 +138,19 @@ impl KeepAlive {
         if waiting.is_empty() {
             stream.pending.remove(&id);
         }
+        stream.waits_since = (!stream.pending.is_empty()).then(|| self.clock.now());
     }
 
     fn ended(&self, number: u64) {
         let mut stream = self.stream();
         if stream.number == number {
-            stream.requests = None;
-            stream.pending.clear();
+            stream.reset();
         }
     }
 
     /// Ends the stream; the next request opens another one.
     pub(crate) fn hang_up(&self) {
-        let mut stream = self.stream();
-        stream.requests = None;
-        stream.pending.clear();
-        stream.number += 1;
+        self.stream().reset();
     }
 }
 

@@ -8,10 +8,14 @@ use std::{
 
 use leasehold_core::clock::{BootInstant, Until};
 
-use super::{Etcd, Result, spare::StoreLease};
+use super::{
+    Etcd, Result,
+    spare::{StoreLease, seconds_for},
+};
 
-/// A shared lease is given out for this part of its time, and lasts so much longer.
+/// A shared lease is given out for a second, or for this part of what lasts for hours, and lasts so much longer.
 const SHARED_FOR: u32 = 64;
+const HOURS: Duration = Duration::from_secs(3600);
 const SHARED_MIN: Duration = Duration::from_secs(1);
 const SHARED_MAX: Duration = Duration::from_secs(600);
 /// Most shared leases that are remembered.
@@ -22,7 +26,7 @@ const KEPT_MAX: usize = 64;
 pub(crate) struct Shared(Mutex<HashMap<Duration, StoreLease>>);
 
 fn shared_for(keep: Duration) -> Duration {
-    (keep / SHARED_FOR).clamp(SHARED_MIN, SHARED_MAX)
+    if keep < HOURS { SHARED_MIN } else { (keep / SHARED_FOR).min(SHARED_MAX) }
 }
 
 impl Shared {
@@ -51,8 +55,9 @@ impl Etcd {
         if let Some(lease) = self.shared.get(keep, self.clock.now()) {
             return Ok(lease.id);
         }
-        let lasts = keep.saturating_add(shared_for(keep)).as_secs().saturating_add(1);
-        let lease = self.grant(i64::try_from(lasts).unwrap_or(i64::MAX).min(TTL_MAX), until, |_| ()).await?;
+        let longer = shared_for(keep) - SHARED_MIN;
+        let wanted = seconds_for(keep.saturating_add(longer)).min(TTL_MAX);
+        let lease = self.grant(wanted, until, |_| ()).await?;
         self.shared.set(keep, lease);
         Ok(lease.id)
     }

@@ -105,7 +105,8 @@ impl Etcd {
                 replies => replies?,
             };
             let now = Seen::take(&keys, claim.mode, &mut replies)?;
-            if let Some(answer) = self.judge(&call, claim, &keys, &now, (since, kept), until).await? {
+            let found = (&now, replies.succeeded);
+            if let Some(answer) = self.judge(&call, claim, &keys, found, (since, kept), until).await? {
                 return Ok(answer);
             }
             seen = Some(now);
@@ -114,21 +115,33 @@ impl Etcd {
         Err(EngineError::new(Fault::Overloaded, why))
     }
 
-    /// What an attempt's claim is answered, given what is there after it; nothing if it has to be sent again.
+    /// What an attempt's claim is answered, given what is there after it, and whether it wrote its key just now; nothing if
+    /// it has to be sent again.
     async fn judge(
         &self,
         call: &Call<()>,
         claim: &Claim,
         keys: &Keys,
-        seen: &Seen,
+        (seen, is_new): (&Seen, bool),
         (since, kept): (BootInstant, Result<bool>),
         until: Until,
     ) -> Result<Option<Answer>> {
         let (own, line) = (keys.attempt(&claim.owner), &seen.line);
-        let place = line.place(&own);
-        line.check_kind(claim, &own).or_else(|error| if place.is_some() { Ok(()) } else { Err(error) })?;
-        if let Some(limit) = line.limit {
-            limit.check(claim.mode, place.is_none())?;
+        let (place, holding) = (line.place(&own), line.holding());
+        if place.is_none_or(|place| place >= holding) {
+            let is_new = is_new || place.is_none();
+            let limit = line.limit.map_or(Ok(()), |limit| limit.check(claim.mode, is_new));
+            let mut refused = line.check_kind(claim, &own).and(limit).err();
+            if place.is_some_and(|place| place - holding >= WAITERS_MAX as usize) {
+                let why = format!("{WAITERS_MAX} attempts wait for this name already");
+                refused.get_or_insert(EngineError::new(Fault::Overloaded, why));
+            }
+            if let Some(error) = refused {
+                if place.is_some() && is_new {
+                    self.take_back(call, claim, keys, until).await?;
+                }
+                return Err(error);
+            }
         }
         let Some(place) = place else {
             if claim.queue.is_none() && !line.has_room(claim.mode) {
@@ -147,11 +160,6 @@ impl Etcd {
             self.forget_lease(claim.owner.id());
             return Ok(None);
         }
-        if let Err(error) = line.check_kind(claim, &own) {
-            self.take_back(call, claim, keys, until).await?;
-            return Err(error);
-        }
-        let holding = line.holding();
         if place < holding {
             self.watches.forget(&Watcher::Attempt(claim.owner.id()));
             let grant = Grant { fence: entry.fence(), since, ttl: claim.ttl, acks: 0 };
@@ -159,11 +167,6 @@ impl Etcd {
             return Ok(Some(Answer::Granted(grant)));
         }
         let ahead = (place - holding) as u32;
-        if ahead >= WAITERS_MAX {
-            self.take_back(call, claim, keys, until).await?;
-            let why = format!("{WAITERS_MAX} attempts wait for this name already");
-            return Err(EngineError::new(Fault::Overloaded, why));
-        }
         let blocker = match claim.mode {
             Mode::Permits { .. } => Some(keys.range()),
             _ => line.blocker(place).map(|entry| (entry.key.clone(), Vec::new())),
@@ -210,7 +213,13 @@ impl Etcd {
     }
 
     /// Renews the lease that an attempt's key has. False if it is over, or is too short.
-    pub(crate) async fn adopt(&self, claim: &Claim, lease: i64, since: BootInstant, until: Until) -> Result<bool> {
+    pub(crate) async fn adopt(
+        &self,
+        claim: &Claim,
+        lease: i64,
+        since: BootInstant,
+        until: Until,
+    ) -> Result<bool> {
         let seconds = self.keep_alive.renew_one(lease, until).await?;
         let renewed = StoreLease { id: lease, seconds, since };
         let is_alive = seconds > 0 && renewed.covers(claim.ttl + claim.lock_delay, since);
@@ -243,7 +252,8 @@ impl Etcd {
         self.registry.end(owner);
         self.watches.forget(&Watcher::Attempt(owner));
         self.watches.forget(&Watcher::Holder(owner, claim.name.clone()));
-        let released = self.delete_attempt(&keys, keys.attempt(&claim.owner), claim.mode, fence, until).await?;
+        let released =
+            self.delete_attempt(&keys, keys.attempt(&claim.owner), claim.mode, fence, until).await?;
         let may_come_late = self.registry.may_come_late(owner, u64::MAX);
         if let Some(lease) = self.lease_of(owner) {
             if may_come_late {
@@ -333,7 +343,8 @@ impl Etcd {
                         // It was taken by another client of this attempt.
                         _ => self.keep_alive.renew_one(kv.lease, until).await,
                     };
-                    self.renewed_one(hold, (own, kv.mod_revision, kv.lease), kept, since, revision, until).await
+                    self.renewed_one(hold, (own, kv.mod_revision, kv.lease), kept, since, revision, until)
+                        .await
                 }
             };
             if matches!(answer, Ok(Renewed::Gone)) {
@@ -440,6 +451,11 @@ impl Leases for Etcd {
         matches!(hold.of, Held::Lock | Held::Record)
     }
 
+    fn held_key(&self, hold: &Hold) -> Option<String> {
+        let key = matches!(hold.of, Held::Lock).then(|| self.key_of(hold))?;
+        String::from_utf8(key).ok()
+    }
+
     fn release<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, Released> {
         Box::pin(async move {
             let Hold { name, owner, mode, format, ttl, lock_delay, .. } = hold.clone();
@@ -480,8 +496,7 @@ impl Etcd {
     /// What is under a name now.
     pub(crate) async fn seen(&self, keys: &Keys, until: Until) -> Result<Seen> {
         let any = Mode::Permits { take: NonZeroU32::MIN, of: NonZeroU32::MIN };
-        let mut replies =
-            self.txn(Vec::new(), reads(keys, any), Vec::new(), Again::Same, until).await?;
+        let mut replies = self.txn(Vec::new(), reads(keys, any), Vec::new(), Again::Same, until).await?;
         Seen::take(keys, any, &mut replies)
     }
 

@@ -65,8 +65,7 @@ pub struct Etcd {
 }
 
 /// Why nobody changes how it holds a lock.
-const NO_CONVERT: &str =
-    "etcd orders holders by the revision at which they came, so a holder cannot change its mode and keep its place";
+const NO_CONVERT: &str = "etcd orders holders by the revision at which they came, so a holder cannot change its mode and keep its place";
 /// Why there are no deadlines.
 const NO_DEADLINES: &str =
     "etcd keeps no sets that are ordered by time: use a redis://, postgres:// or sqlite: store for deadlines";

@@ -235,7 +235,9 @@ impl Etcd {
         let (start, end) = keys::range_of(prefix);
         let start = from.map_or(start, |from| from.as_str().as_bytes().to_vec());
         let limit = i64::from(limit.clamp(1, SCAN_MAX));
-        let found = self.read(RangeRequest { key: start, range_end: end, limit, ..Default::default() }, until).await?;
+        let found = self
+            .read(RangeRequest { key: start, range_end: end, limit, ..Default::default() }, until)
+            .await?;
         // The next key after the last one.
         let next = found.kvs.last().filter(|_| found.more).and_then(|kv| {
             let mut after = String::from_utf8(kv.key.clone()).ok()?;
@@ -245,8 +247,11 @@ impl Etcd {
         let of_locks = !self.prefix.is_empty() && !prefix.starts_with(&self.prefix);
         let mut items = Vec::with_capacity(found.kvs.len());
         for kv in found.kvs {
-            let Some(key) = std::str::from_utf8(&kv.key).ok().and_then(|key| Name::new(key).ok()) else { continue };
-            let is_of_lock = of_locks && key.as_str().starts_with(&self.prefix) || entry::is_attempt(&kv.value);
+            let Some(key) = std::str::from_utf8(&kv.key).ok().and_then(|key| Name::new(key).ok()) else {
+                continue;
+            };
+            let is_of_lock =
+                of_locks && key.as_str().starts_with(&self.prefix) || entry::is_attempt(&kv.value);
             if !is_of_lock && !keys::is_side_key(key.as_str()) {
                 items.push(self.show_record(&key, kv, until).await?);
             }
@@ -272,7 +277,9 @@ fn mark(key: Vec<u8>, mark_op: MarkOp, lease: i64) -> RequestOp {
             when(created(key, 0), set, vec![replace])
         }
         MarkOp::SetIfAbsent(_) => when(created(key, 0), set, Vec::new()),
-        MarkOp::Test => when(exists(key.clone()), read(RangeRequest { keys_only: true, ..get(key) }), Vec::new()),
+        MarkOp::Test => {
+            when(exists(key.clone()), read(RangeRequest { keys_only: true, ..get(key) }), Vec::new())
+        }
         MarkOp::Clear => when(holds(key.clone(), MARK.into()), delete(key), Vec::new()),
     }
 }

@@ -196,11 +196,9 @@ impl Replies {
     pub(crate) fn mark(&mut self) -> Result<bool, EngineError> {
         match self.next() {
             Some(Answered::Txn(TxnResponse { succeeded: true, .. })) => Ok(true),
-            Some(Answered::Txn(outer)) => {
-                Ok(Replies::from(outer).next().is_some_and(|second| {
-                    matches!(second, Answered::Txn(TxnResponse { succeeded: true, .. }))
-                }))
-            }
+            Some(Answered::Txn(outer)) => Ok(Replies::from(outer)
+                .next()
+                .is_some_and(|second| matches!(second, Answered::Txn(TxnResponse { succeeded: true, .. })))),
             _ => Err(EngineError::new(Fault::NoAnswer, "the member's answer is incomplete")),
         }
     }

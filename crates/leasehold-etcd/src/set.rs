@@ -30,7 +30,8 @@ impl Etcd {
         let mut seen: Option<Vec<Seen>> = None;
         for _ in 0..TRIES_MAX {
             // Those that an earlier copy has written are not written again.
-            let missing: Vec<_> = (0..claims.len()).filter(|at| !is_there(&seen, *at, &keys, claims)).collect();
+            let missing: Vec<_> =
+                (0..claims.len()).filter(|at| !is_there(&seen, *at, &keys, claims)).collect();
             if let (true, Some(seen)) = (missing.is_empty(), &seen) {
                 return self.granted_before(claims, &keys, seen, until).await;
             }
@@ -82,7 +83,9 @@ impl Etcd {
                     return Ok(AnswerAll::Granted(claims.iter().map(grant).collect()));
                 }
             }
-            let again = if replies.succeeded { self.look(&keys, claims, until).await? } else {
+            let again = if replies.succeeded {
+                self.look(&keys, claims, until).await?
+            } else {
                 let each = keys.iter().zip(claims);
                 each.map(|(keys, claim)| Seen::take(keys, claim.mode, &mut replies)).collect::<Result<_>>()?
             };

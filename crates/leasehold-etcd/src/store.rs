@@ -36,8 +36,7 @@ impl Etcd {
         until: Until,
     ) -> Result<Replies> {
         let request = TxnRequest { compare, success, failure };
-        let response: TxnResponse =
-            self.members.call("/etcdserverpb.KV/Txn", request, again, until).await?;
+        let response: TxnResponse = self.members.call("/etcdserverpb.KV/Txn", request, again, until).await?;
         Ok(response.into())
     }
 
@@ -78,8 +77,7 @@ impl Etcd {
         known(lease);
         let request = LeaseGrantRequest { ttl: wanted, id: lease.id };
         let path = "/etcdserverpb.Lease/LeaseGrant";
-        let granted: Result<LeaseGrantResponse> =
-            self.members.call(path, request, Again::Same, until).await;
+        let granted: Result<LeaseGrantResponse> = self.members.call(path, request, Again::Same, until).await;
         match granted {
             Ok(_) => Ok(lease),
             // The first copy was not answered.

@@ -115,7 +115,8 @@ fn locks(by_slot: bool, with_grace: bool) -> String {
 
 fn records(by_slot: bool, with_grace: bool) -> String {
     let (first, then) = (lua!("records/look", "records/watchers"), lua!("records/begin", "records/settle"));
-    [begin_with(with_grace), wake(by_slot), first, then, lua!("records/renew", "records/cases", "cases")].concat()
+    [begin_with(with_grace), wake(by_slot), first, then, lua!("records/renew", "records/cases", "cases")]
+        .concat()
 }
 
 fn latches(by_slot: bool, with_grace: bool) -> String {

@@ -48,11 +48,20 @@ impl EtcdSetBuilder {
         let memory = Folder::in_memory()?;
         let made = |number| {
             let ports = [Port::reserve(false)?, Port::reserve(false)?, Port::reserve(false)?];
-            let (log, data) = (folder.path().join(format!("m{number}.log")), memory.path().join(format!("m{number}")));
-            Ok(EtcdMember { name: format!("m{number}"), ports, log, data, arguments: Vec::new(), child: Mutex::default() })
+            let (log, data) =
+                (folder.path().join(format!("m{number}.log")), memory.path().join(format!("m{number}")));
+            Ok(EtcdMember {
+                name: format!("m{number}"),
+                ports,
+                log,
+                data,
+                arguments: Vec::new(),
+                child: Mutex::default(),
+            })
         };
         let mut members = (0..self.members).map(made).collect::<io::Result<Vec<_>>>()?;
-        let url = |member: &EtcdMember| format!("{}=http://127.0.0.1:{}", member.name, member.ports[1].number);
+        let url =
+            |member: &EtcdMember| format!("{}=http://127.0.0.1:{}", member.name, member.ports[1].number);
         let cluster = members.iter().map(url).collect::<Vec<_>>().join(",");
         for member in &mut members {
             member.arguments = self.arguments_of(member, &cluster);
@@ -151,6 +160,15 @@ impl EtcdSet {
     /// When it fails, or is not installed (Debian package `etcd-client`).
     #[track_caller]
     pub fn ctl(&self, words: &[&str]) -> String {
+        self.ctl_with(words, "")
+    }
+
+    /// The same, with something to read.
+    ///
+    /// # Panics
+    /// As [`ctl`](Self::ctl).
+    #[track_caller]
+    pub fn ctl_with(&self, words: &[&str], input: &str) -> String {
         let up = self.members.iter().filter(|member| member.runs());
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let endpoints: Vec<_> = up.map(|member| format!("{scheme}://{}", member.addr())).collect();
@@ -161,8 +179,13 @@ impl EtcdSet {
             command.arg(format!("--cert={}", tls.client_cert().display()));
             command.arg(format!("--key={}", tls.client_key().display()));
         }
-        let output = command.args(words).stdin(Stdio::null()).output();
-        let output = output.unwrap_or_else(|error| panic!("cannot run `etcdctl` (Debian: etcd-client): {error}"));
+        command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let run = command.spawn().and_then(|mut child| {
+            child.stdin.take().expect("piped").write_all(input.as_bytes())?;
+            child.wait_with_output()
+        });
+        let output =
+            run.unwrap_or_else(|error| panic!("cannot run `etcdctl` (Debian: etcd-client): {error}"));
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "`etcdctl {words:?}` failed: {errors}");
         String::from_utf8_lossy(&output.stdout).into_owned()

@@ -43,7 +43,8 @@ Examples:
   leasehold doctor                         check the store
 
 Stores: sqlite:PATH  redis://HOST  redis-sentinel://HOST,HOST,HOST/NAME
-        redis-cluster://HOST,HOST  redlock://HOST,HOST,HOST; with TLS rediss://HOST and so on
+        redis-cluster://HOST,HOST  redlock://HOST,HOST,HOST  etcd://HOST,HOST,HOST
+        with TLS rediss://HOST and so on, etcds://HOST,HOST,HOST
 Data goes to stdout, messages to stderr. NO_COLOR is respected.")]
 pub(crate) struct Cli {
     #[command(flatten)]
@@ -56,8 +57,8 @@ pub(crate) struct Cli {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// The store: sqlite:PATH, redis://HOST, redis-sentinel://HOST,HOST,HOST/NAME, redis-cluster://HOST,HOST or
-    /// redlock://HOST,HOST,HOST [env: LEASEHOLD_STORE] [file: store in leasehold.toml] [then: REDIS_HOST, REDIS_PORT, REDIS_PASSWORD] [default: a SQLite file of this host]
+    /// The store: sqlite:PATH, redis://HOST, redis-sentinel://HOST,HOST,HOST/NAME, redis-cluster://HOST,HOST,
+    /// redlock://HOST,HOST,HOST or etcd://HOST,HOST,HOST [env: LEASEHOLD_STORE] [file: store in leasehold.toml] [then: REDIS_HOST, REDIS_PORT, REDIS_PASSWORD] [default: a SQLite file of this host]
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) store: Option<String>,
 

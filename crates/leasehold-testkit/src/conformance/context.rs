@@ -41,7 +41,7 @@ impl TestContext {
     }
 
     /// How much longer to wait until something shows in a store that counts in whole seconds.
-    pub(super) fn step(&self) -> Duration {
+    pub(in crate::conformance) fn step(&self) -> Duration {
         Some(self.capabilities.ttl_step).filter(|step| *step > ms(1)).unwrap_or_default()
     }
 

@@ -23,7 +23,7 @@ impl Fixture for EtcdFixture {
         let prefix = format!("{}:", namespace.name);
         let builder = Leasehold::builder(self.etcd.url()).clock(namespace.clock.clone());
         // All members share a busy machine.
-        builder.command_timeout(Duration::from_secs(5)).configure(|config| config.prefix = prefix)
+        builder.command_timeout(Duration::from_secs(20)).configure(|config| config.prefix = prefix)
     }
 
     fn offers(&self) -> &[Need] {
