@@ -91,9 +91,14 @@ impl Etcd {
         let call = self.registry.enter(claim.owner.id(), since)?;
         let keys = self.keys(&claim.name);
         let mut seen = None::<Seen>;
+        // One that waits already only looks: members need not agree on that.
+        let mut looks = self.watches.is_watching(&Watcher::Attempt(claim.owner.id()));
         for _ in 0..TRIES_MAX {
             let lease = self.lease_of_claim(claim, until).await?;
-            let (compare, mut success) = writes(&keys, claim, lease.id, seen.as_ref());
+            let (compare, mut success) = match looks {
+                true => (Vec::new(), Vec::new()),
+                false => writes(&keys, claim, lease.id, seen.as_ref()),
+            };
             success.extend(reads(&keys, claim.mode));
             let txn = self.claim_txn(&call, (compare, success, reads(&keys, claim.mode)), until);
             let (replies, kept) = join(txn, self.cover(claim, lease, since, until)).await;
@@ -105,7 +110,8 @@ impl Etcd {
                 replies => replies?,
             };
             let now = Seen::take(&keys, claim.mode, &mut replies)?;
-            let found = (&now, replies.succeeded);
+            let found = (&now, replies.succeeded && !looks);
+            looks = false;
             if let Some(answer) = self.judge(&call, claim, &keys, found, (since, kept), until).await? {
                 return Ok(answer);
             }
@@ -282,12 +288,15 @@ impl Etcd {
             None => exists(own.clone()),
         };
         let mut next = vec![read(range(keys.range(), NEXT_MAX))];
-        next.push(read(get(keys.limit.clone())));
+        if mode.permits() > 0 {
+            next.push(read(get(keys.limit.clone())));
+        }
         let before = [vec![read(get(own.clone())), delete(own)], next.clone()].concat();
         let mut replies = self.txn(vec![condition], before, next, Again::Never, until).await?;
         let was = if replies.succeeded { replies.key()? } else { None };
         let kvs = replies.range()?.kvs;
-        let limit = replies.key()?.and_then(|kv| Limit::read(&kv.value));
+        let limit = if mode.permits() > 0 { replies.key()? } else { None };
+        let limit = limit.and_then(|kv| Limit::read(&kv.value));
         let start = keys.range().0;
         let after = Line::read(&start, kvs.clone(), limit);
         let Some(was) = was else { return Ok(not_ours(&after, mode)) };

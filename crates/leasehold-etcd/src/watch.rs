@@ -135,6 +135,11 @@ impl Watches {
         link
     }
 
+    /// Whether one is told of anything.
+    pub(crate) fn is_watching(&self, watcher: &Watcher) -> bool {
+        self.stream().by_watcher.contains_key(watcher)
+    }
+
     /// Tells one of nothing any more.
     pub(crate) fn forget(self: &Arc<Self>, watcher: &Watcher) {
         let mut stream = self.stream();

@@ -15,7 +15,9 @@ async fn a_user_logs_in_again_when_its_token_is_over() {
     etcd.ctl(&["user", "add", "root:secret"]);
     etcd.ctl(&["user", "grant-role", "root", "root"]);
     etcd.ctl(&["role", "add", "locks"]);
-    etcd.ctl(&["role", "grant-permission", "locks", "--prefix=true", "readwrite", "lock:"]);
+    for prefix in ["lock:", "leasehold:"] {
+        etcd.ctl(&["role", "grant-permission", "locks", "--prefix=true", "readwrite", prefix]);
+    }
     etcd.ctl(&["user", "add", "ann:p@ss"]);
     etcd.ctl(&["user", "grant-role", "ann", "locks"]);
     etcd.ctl(&["auth", "enable"]);
@@ -28,6 +30,9 @@ async fn a_user_logs_in_again_when_its_token_is_over() {
         assert!(other.release().await.unwrap().was_held());
     }
     assert!(guard.is_held() && guard.release().await.unwrap().was_held());
+    let permit = leases.semaphore("gpu", 2).acquire().await.unwrap();
+    assert_eq!(leases.inspect("gpu").await.unwrap().permits_used(), Some(1));
+    assert!(permit.release().await.unwrap().was_held());
 
     let error =
         Leasehold::connect(etcd.url().replace("etcd://", "etcd://ann:wrong@")).await.map(drop).unwrap_err();

@@ -13,7 +13,7 @@ mod steps;
 use std::{sync::OnceLock, time::Duration};
 
 use leasehold::{Builder, Leasehold};
-use leasehold_testkit::{EtcdSet, eventually_async};
+use leasehold_testkit::{EtcdSet, Helper, eventually_async};
 
 /// For things that take a moment on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
@@ -47,6 +47,23 @@ async fn until_waiting(leases: &Leasehold, name: &str, count: u32) {
 fn keys(etcd: &EtcdSet, prefix: &str) -> Vec<String> {
     let keys = etcd.ctl(&["get", "--prefix", "--keys-only", &format!("{prefix}:")]);
     keys.lines().filter(|key| !key.is_empty()).map(str::to_owned).collect()
+}
+
+#[test]
+fn helper_process() {
+    match Helper::role().as_deref() {
+        None => {}
+        Some("holder") => {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let leases = Leasehold::connect(std::env::var("STORE").unwrap()).await.unwrap();
+                let guard = leases.lock("killed").ttl(secs(3)).keep_alive().acquire().await.unwrap();
+                Helper::say(&format!("held {}", guard.fence()));
+                std::future::pending::<()>().await;
+            });
+        }
+        Some(role) => panic!("no such role: {role}"),
+    }
 }
 
 #[cfg(feature = "memory")]
