@@ -224,3 +224,83 @@ impl Line {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WRITER: Mode = Mode::Exclusive;
+    const READER: Mode = Mode::Shared;
+
+    fn permits(take: u32, of: u32) -> Mode {
+        let number = |number| NonZeroU32::new(number).unwrap();
+        Mode::Permits { take: number(take), of: number(of) }
+    }
+
+    fn line(modes: &[Mode], limit: Option<Limit>) -> Line {
+        let entry = |(created, mode): (i64, &Mode)| Entry {
+            key: vec![created.unsigned_abs() as u8],
+            created,
+            lease: 1,
+            mode: *mode,
+            closed: false,
+            holder: Holder::Foreign,
+        };
+        Line { entries: (1..).zip(modes).map(entry).collect(), limit }
+    }
+
+    #[test]
+    fn the_first_who_have_room_hold_it() {
+        let holding = |modes: &[Mode]| line(modes, None).holding();
+        assert_eq!(holding(&[]), 0);
+        assert_eq!(holding(&[WRITER, READER]), 1);
+        assert_eq!(holding(&[READER, READER, WRITER, READER]), 2);
+        assert_eq!(holding(&[permits(2, 4), permits(2, 4), permits(1, 4)]), 2);
+        // A small request does not overtake a large one.
+        assert_eq!(holding(&[permits(2, 4), permits(4, 4), permits(1, 4)]), 1);
+        assert_eq!(holding(&[READER, permits(1, 4)]), 1);
+    }
+
+    #[test]
+    fn a_newcomer_has_room_only_if_nobody_waits() {
+        assert!(line(&[READER], None).has_room(READER));
+        assert!(!line(&[READER, WRITER], None).has_room(READER));
+        assert!(!line(&[permits(3, 4)], None).has_room(permits(2, 4)));
+    }
+
+    #[test]
+    fn a_lowered_limit_takes_nothing_away_and_lets_nobody_in() {
+        let now = NonZeroU32::MIN;
+        let limit = |held_up_to| Some(Limit { now, first: now, held_up_to });
+        let modes = [permits(1, 1), permits(1, 1), permits(1, 1)];
+        assert_eq!(line(&modes, limit(0)).holding(), 1);
+        assert_eq!(line(&modes, limit(2)).holding(), 2);
+        assert!(!line(&modes[..2], limit(2)).has_room(permits(1, 1)));
+        assert!(line(&[], limit(2)).has_room(permits(1, 1)));
+    }
+
+    #[test]
+    fn what_has_to_go_before_one_holds_it() {
+        let blocker = |modes: &[Mode], place| line(modes, None).blocker(place).map(|entry| entry.created);
+        assert_eq!(blocker(&[WRITER, WRITER, WRITER], 2), Some(2));
+        assert_eq!(blocker(&[READER, WRITER, READER, READER], 3), Some(2));
+        assert_eq!(blocker(&[permits(2, 2), permits(1, 2)], 1), None);
+    }
+
+    #[test]
+    fn a_text_and_a_limit_are_read_back_and_nothing_else_lets_anybody_in() {
+        let owner = Owner::new(7, &Holder::this_process("a label", 5_000));
+        for (mode, closed) in [(WRITER, false), (WRITER, true), (READER, false), (permits(2, 9), true)] {
+            let value = text(&owner, mode, closed);
+            let entry = Entry::read(KeyValue { value, ..KeyValue::default() });
+            assert_eq!((entry.mode, entry.closed, entry.holder), (mode, closed, owner.holder()));
+        }
+        for value in ["", "x", "leasehold-lock:2 r ", "leasehold-lock:1 p0/2 x"] {
+            let entry = Entry::read(KeyValue { value: value.into(), ..KeyValue::default() });
+            assert_eq!((entry.mode, entry.holder), (WRITER, Holder::Foreign), "{value}");
+        }
+        let limit = Limit { now: NonZeroU32::MIN, first: NonZeroU32::new(5).unwrap(), held_up_to: 77 };
+        assert_eq!(Limit::read(&limit.text()), Some(limit));
+        assert_eq!(Limit::read(b"5"), None);
+    }
+}

@@ -178,3 +178,52 @@ fn warnings(found: &Found) -> Vec<Warning> {
     }
     warnings
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use leasehold_core::engine::Fault;
+
+    fn member(version: &str, db_size: i64, db_size_in_use: i64) -> (String, Result<StatusResponse>) {
+        let (version, leader) = (version.to_owned(), 1);
+        ("a:1".into(), Ok(StatusResponse { version, db_size, leader, db_size_in_use, ..Default::default() }))
+    }
+
+    fn found(named: Vec<(String, Result<StatusResponse>)>) -> Found {
+        Found { named, voters: 3, unnamed: Vec::new(), alarms: Vec::new(), shortest_lease: 2 }
+    }
+
+    fn codes(found: &Found) -> Vec<&'static str> {
+        warnings(found).iter().map(|warning| warning.code).collect()
+    }
+
+    #[test]
+    fn a_warning_for_each_thing_to_change_and_none_otherwise() {
+        let well = || vec![member("3.4.23", 1 << 20, 1 << 20), member("3.4.23", 1 << 20, 1 << 20)];
+        assert!(codes(&found(well())).is_empty());
+        let mut all = found(vec![
+            member("3.4.23", 1 << 20, 1 << 20),
+            member("3.5.9", 1900 << 20, 1 << 20),
+            ("b:1".into(), Err(EngineError::new(Fault::Unreachable, "refused"))),
+        ]);
+        (all.voters, all.unnamed, all.alarms, all.shortest_lease) = (2, vec!["c:1".into()], vec![1, 2], 9);
+        let mut expected = WARNING_CODES;
+        let mut codes = codes(&all);
+        codes.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(codes, expected);
+    }
+
+    #[test]
+    fn a_member_is_named_by_any_of_its_addresses() {
+        let member = |urls: &[&str]| crate::proto::Member {
+            client_urls: urls.iter().map(|url| (*url).to_owned()).collect(),
+            ..Default::default()
+        };
+        let members =
+            vec![member(&["https://a:2379/", "https://10.0.0.1:2379"]), member(&["https://b:2379"])];
+        let list = MemberListResponse { members };
+        assert_eq!(unnamed(&list, &["10.0.0.1:2379".into()]), ["b:2379"]);
+        assert!(unnamed(&list, &["x:2379".into(), "y:2379".into()]).is_empty());
+    }
+}

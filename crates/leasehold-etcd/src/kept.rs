@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn a_shared_lease_is_given_out_while_it_lasts_long_enough() {
-        let (shared, at) = (Shared::default(), |secs| BootInstant::from_nanos(secs * 1_000_000_000));
+        let (shared, at) = (Shared::default(), |secs: u64| BootInstant::from_nanos(secs * 1_000_000_000));
         let keep = Duration::from_secs(640);
         shared.set(keep, StoreLease { id: 1, seconds: 651, since: at(0) });
         assert!(shared.get(keep, at(11)).is_some());

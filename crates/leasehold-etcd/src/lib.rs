@@ -15,6 +15,7 @@ mod keys;
 mod leases;
 mod proto;
 mod records;
+mod renewal;
 mod reply;
 mod set;
 mod spare;

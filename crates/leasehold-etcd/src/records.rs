@@ -5,6 +5,7 @@
 
 use std::{collections::HashSet, time::Duration};
 
+use futures_util::future::try_join_all;
 use leasehold_core::{
     clock::Until,
     engine::{
@@ -295,11 +296,8 @@ impl Records for Etcd {
 
     fn on_marks<'a>(&'a self, keys: &'a [Name], op: MarkOp, until: Until) -> Fut<'a, Vec<bool>> {
         Box::pin(async move {
-            let mut answers = Vec::with_capacity(keys.len());
-            for some in keys.chunks(OPS_MAX) {
-                answers.extend(self.on_some_marks(some, op, until).await?);
-            }
-            Ok(answers)
+            let all = keys.chunks(OPS_MAX).map(|some| self.on_some_marks(some, op, until));
+            Ok(try_join_all(all).await?.concat())
         })
     }
 

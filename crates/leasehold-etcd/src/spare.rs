@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_spare_lease_is_used_once_and_not_when_half_of_it_is_over() {
-        let (spares, at) = (Spares::default(), |secs| BootInstant::from_nanos(secs * 1_000_000_000));
+        let (spares, at) = (Spares::default(), |secs: u64| BootInstant::from_nanos(secs * 1_000_000_000));
         let lease = StoreLease { id: 1, seconds: 10, since: at(1) };
         spares.keep(lease);
         assert_eq!(spares.take(11, at(2)), None);

@@ -36,7 +36,7 @@ pub(crate) enum Watcher {
     Attempt(OwnerId),
     /// An attempt that waits for a record, and is told once: nobody says when it gives up.
     Record(OwnerId),
-    /// A lease under this name.
+    /// A lease under this name, and is told once.
     Holder(OwnerId, Name),
 }
 
@@ -189,8 +189,9 @@ impl Watches {
     }
 
     fn tell(self: &Arc<Self>, watchers: impl IntoIterator<Item = Watcher> + Clone) {
+        // Whoever asks or renews because of it is told of the next event again, and nobody else is remembered.
         for watcher in watchers.clone() {
-            if matches!(watcher, Watcher::Record(_)) {
+            if !matches!(watcher, Watcher::Attempt(_)) {
                 self.forget(&watcher);
             }
         }
