@@ -30,6 +30,16 @@ const PACKAGES: &[Package] = &[
         needed_for: "PostgreSQL behind a pooler in transaction mode",
     },
     Package {
+        name: "etcd-server",
+        proofs: &[&["etcd", "--version"]],
+        needed_for: "every test of the etcd engine",
+    },
+    Package {
+        name: "etcd-client",
+        proofs: &[&["etcdctl", "version"]],
+        needed_for: "looking at what the etcd engine stores",
+    },
+    Package {
         name: "locales",
         proofs: &[&["localedef", "--version"], &["test", "-r", "/usr/share/i18n/locales/en_US"]],
         needed_for: "servers whose scripts compare strings by the rules of a locale",

@@ -142,7 +142,7 @@ impl Postgres {
         ];
         let number = connection.number();
         let left = || calls.iter().for_each(|call| call.left(number));
-        let sql = "SELECT claim, (answer).* FROM leasehold.claim_all($1, $2, $3, $4, $5, $6, $7, $8)";
+        let sql = "SELECT claim, (answer).*, refusal FROM leasehold.claim_all($1, $2, $3, $4, $5, $6, $7, $8)";
         let rows = connection.query(until, sql, &params, left).await;
         if !is_unknown(&rows) {
             calls.iter().for_each(Call::answered);
@@ -151,6 +151,9 @@ impl Postgres {
         for row in rows? {
             let place = usize::try_from(reply::get::<i32>(&row, "claim")? - 1).ok();
             let Some(place) = place.and_then(|at| order.get(at).copied()) else { continue };
+            if let Some(refusal) = reply::get::<Option<Vec<String>>>(&row, "refusal")? {
+                return Ok(AnswerAll::Refused { claim: place, error: reply::refusal(&refusal) });
+            }
             match answer(&row, since, claims[place].ttl)? {
                 Answer::Granted(grant) => grants[place] = Some(grant),
                 Answer::Busy { holders } => return Ok(AnswerAll::Busy { claim: place, holders }),

@@ -2,7 +2,7 @@
 
 use std::{num::NonZeroU32, time::Duration};
 
-use tokio_postgres::{Error, Row, error::DbError, error::SqlState};
+use tokio_postgres::{Error, Row, error::SqlState};
 
 use super::Result;
 use leasehold_core::{
@@ -47,15 +47,30 @@ pub(super) fn error(error: &Error) -> EngineError {
     let Some(answer) = error.as_db_error() else {
         return EngineError::new(Fault::NoAnswer, words(error));
     };
-    if let Some((stored, asked)) = answer.detail().filter(|_| is_own(answer)).and_then(limits) {
-        return match answer.code().code() {
-            "LH003" => EngineError::other_limit(stored, asked),
-            _ => EngineError::above_limit(stored, asked),
-        };
+    let code = answer.code().code();
+    if is_own(code) {
+        return own_error(code, answer.message(), answer.detail());
     }
-    let (fault, hint) = fault(answer);
-    let words = if is_own(answer) { answer.message().to_owned() } else { words(error) };
+    let (fault, hint) = fault(code);
+    let words = words(error);
     EngineError::new(fault, if hint.is_empty() { words } else { format!("{hint}: {words}") })
+}
+
+/// Why one of several claims is refused: SQLSTATE, message and detail.
+pub(super) fn refusal(parts: &[String]) -> EngineError {
+    match parts {
+        [code, message, detail @ ..] => own_error(code, message, detail.first().map(String::as_str)),
+        _ => EngineError::new(Fault::Corrupt, "a refusal without a reason was answered"),
+    }
+}
+
+/// An error that the functions raise themselves.
+fn own_error(code: &str, message: &str, detail: Option<&str>) -> EngineError {
+    match (code, detail.and_then(limits)) {
+        ("LH003", Some((stored, asked))) => EngineError::other_limit(stored, asked),
+        (_, Some((limit, asked))) => EngineError::above_limit(limit, asked),
+        _ => EngineError::new(fault(code).0, message),
+    }
 }
 
 /// The number of permits that there are, and the one that was asked for.
@@ -64,13 +79,13 @@ fn limits(detail: &str) -> Option<(NonZeroU32, NonZeroU32)> {
     Some((stored.parse().ok()?, asked.parse().ok()?))
 }
 
-fn is_own(answer: &DbError) -> bool {
-    answer.code().code().starts_with("LH")
+fn is_own(code: &str) -> bool {
+    code.starts_with("LH")
 }
 
-fn fault(answer: &DbError) -> (Fault, &'static str) {
+fn fault(code: &str) -> (Fault, &'static str) {
     let refused = |refusal, hint| (Fault::Refused(refusal), hint);
-    match answer.code().code() {
+    match code {
         "LH002" => (Fault::OtherMode, ""),
         "LH005" => (Fault::Overloaded, ""),
         "LH006" => (Fault::Ended, ""),

@@ -10,6 +10,8 @@ use tempfile::TempDir;
 
 /// Short, because the path of a Unix socket has at most 107 bytes.
 const PREFIX: &str = "lh-";
+/// A file system in memory, on Linux.
+const MEMORY: &str = "/dev/shm";
 /// Locked by the owner for as long as it lives; the kernel unlocks it however the owner ends.
 const ALIVE: &str = "alive";
 /// Protects a folder whose owner has not locked it yet.
@@ -28,8 +30,17 @@ impl Folder {
     pub(crate) fn create() -> io::Result<Self> {
         static SWEEP: Once = Once::new();
         let root = std::env::temp_dir();
-        SWEEP.call_once(|| sweep(&root, SWEPT_AFTER));
+        SWEEP.call_once(|| {
+            sweep(&root, SWEPT_AFTER);
+            sweep(Path::new(MEMORY), SWEPT_AFTER);
+        });
         Self::create_in(&root)
+    }
+
+    /// Where nothing reaches a disk, if the machine has such a place.
+    pub(crate) fn in_memory() -> io::Result<Self> {
+        let memory = Path::new(MEMORY);
+        if memory.is_dir() { Self::create_in(memory) } else { Self::create() }
     }
 
     fn create_in(root: &Path) -> io::Result<Self> {

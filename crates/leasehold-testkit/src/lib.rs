@@ -4,6 +4,7 @@
 //! |---|---|
 //! | a Redis of your own, or one for the whole test process | [`RedisServer`] |
 //! | a PostgreSQL of your own, and a pooler before it | [`PostgresServer`], [`PgBouncer`] |
+//! | an etcd of one member or several | [`EtcdSet`] |
 //! | nodes that fail over, share slots, or vote | [`SentinelSet`], [`ClusterSet`], [`QuorumSet`] |
 //! | a certificate authority, and one that must not be trusted | [`Certificates`] |
 //! | a network that delays, loses, holds or resets | [`FaultProxy`] |
@@ -23,6 +24,7 @@ mod certificates;
 mod child;
 #[cfg(feature = "cases")]
 pub mod conformance;
+mod etcd;
 mod folder;
 #[cfg(feature = "cases")]
 pub mod history;
@@ -46,6 +48,7 @@ mod server_builder;
 mod sets;
 
 pub use certificates::Certificates;
+pub use etcd::{EtcdMember, EtcdSet, EtcdSetBuilder};
 pub use poll::{eventually, eventually_async, poll};
 pub use postgres::{PgBouncer, PostgresServer};
 #[cfg(feature = "cases")]

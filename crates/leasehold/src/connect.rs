@@ -7,17 +7,18 @@ use crate::{Error, Result, text};
 
 const EXPECTED: &str = "memory: · memory:NAME · sqlite:PATH · redis://HOST[:PORT][/DB] · \
     redis-sentinel://HOST[:PORT],HOST[:PORT],…/NAME[/DB] · redis-cluster://HOST[:PORT],… · \
-    redlock://HOST[:PORT],HOST[:PORT],HOST[:PORT],… · rediss://…, rediss-sentinel://…, rediss-cluster://… and \
-    redlocks://… with TLS · postgres://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]";
+    redlock://HOST[:PORT],HOST[:PORT],HOST[:PORT],… · etcd://HOST[:PORT],… · rediss://…, rediss-sentinel://…, rediss-cluster://…, \
+    redlocks://… and etcds://… with TLS · postgres://[USER[:PASSWORD]@]HOST[:PORT][/DATABASE]";
 
 /// Opens the engine that a URL names. Nothing is dialled yet.
 pub(crate) fn open(url: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>> {
     let (scheme, rest) = url.split_once(':').unwrap_or_default();
     let feature = match scheme {
-        "memory" | "sqlite" => scheme,
+        "memory" | "sqlite" | "etcd" => scheme,
+        "etcds" if cfg!(feature = "tls") => "etcd",
         "redis" | "redis-sentinel" | "redis-cluster" | "redlock" => "redis",
         "postgres" | "postgresql" => "postgres",
-        "rediss" | "rediss-sentinel" | "rediss-cluster" | "redlocks" => "tls",
+        "rediss" | "rediss-sentinel" | "rediss-cluster" | "redlocks" | "etcds" => "tls",
         _ => return Err(Error::invalid("store URL", text::redact(url), EXPECTED)),
     };
     match (feature, options) {
@@ -27,6 +28,8 @@ pub(crate) fn open(url: &str, options: &EngineOptions) -> Result<Arc<dyn Engine>
         }
         #[cfg(feature = "sqlite")]
         ("sqlite", options) => Ok(Arc::new(leasehold_sqlite::Sqlite::open(rest, options)?)),
+        #[cfg(feature = "etcd")]
+        ("etcd", options) => Ok(Arc::new(leasehold_etcd::Etcd::open(url, options)?)),
         #[cfg(feature = "redis")]
         ("redis", options) => open_redis(scheme, url, options),
         #[cfg(feature = "postgres")]

@@ -3,6 +3,8 @@
 pub use leasehold_core::engine::*;
 #[cfg(feature = "postgres")]
 pub use leasehold_postgres as postgres;
+#[cfg(feature = "etcd")]
+pub use leasehold_etcd as etcd;
 #[cfg(feature = "sqlite")]
 pub use leasehold_sqlite as sqlite;
 #[cfg(feature = "redis")]

@@ -1,4 +1,4 @@
-//! Locks that tell the truth: leases with fencing tokens on memory, SQLite and Redis.
+//! Locks that tell the truth: leases with fencing tokens on memory, SQLite, Redis and etcd.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {

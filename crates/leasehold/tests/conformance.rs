@@ -3,6 +3,9 @@
 #[cfg(feature = "redis")]
 #[path = "conformance/cluster.rs"]
 mod cluster;
+#[cfg(feature = "etcd")]
+#[path = "conformance/etcd.rs"]
+mod etcd;
 #[cfg(feature = "memory")]
 #[path = "conformance/memory.rs"]
 mod memory;
@@ -106,6 +109,22 @@ async fn redis_cluster_conforms() {
 async fn redis_sentinel_conforms() {
     if let Some(fixture) = sentinel::SentinelFixture::start_or_skip() {
         leasehold_testkit::conformance::run("redis-sentinel", fixture).await.conclude();
+    }
+}
+
+#[cfg(feature = "etcd")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn etcd_conforms() {
+    if let Some(fixture) = etcd::EtcdFixture::start_or_skip(1) {
+        leasehold_testkit::conformance::run("etcd", fixture).await.conclude();
+    }
+}
+
+#[cfg(feature = "etcd")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn etcd_cluster_conforms() {
+    if let Some(fixture) = etcd::EtcdFixture::start_or_skip(3) {
+        leasehold_testkit::conformance::run("etcd, three members", fixture).await.conclude();
     }
 }
 

@@ -1,5 +1,5 @@
 //! The README's engine table says what the engines say of themselves.
-#![cfg(all(feature = "memory", feature = "sqlite", feature = "redis"))]
+#![cfg(all(feature = "memory", feature = "sqlite", feature = "redis", feature = "etcd"))]
 
 use leasehold::{
     Leasehold,
@@ -16,6 +16,7 @@ async fn the_engine_table_is_what_the_engines_can_do() {
         ("redis-sentinel://h/n", "`redis-sentinel://`"),
         ("redis-cluster://h", "`redis-cluster://`"),
         ("redlock://a,b,c", "`redlock://`"),
+        ("etcd://h", "`etcd://`"),
     ] {
         let leases = Leasehold::connect_lazy(url).unwrap();
         let can = leases.capabilities();

@@ -6,7 +6,7 @@ use super::{Tree, Violation};
 
 /// Crates that every store shares, and what they must not know: drivers, URLs and file formats.
 const CORE: &str = "crates/leasehold-core/Cargo.toml";
-const OUTSIDE_OF_CORE: [&str; 4] = ["redis", "rusqlite", "toml", "url"];
+const OUTSIDE_OF_CORE: [&str; 6] = ["prost", "redis", "rusqlite", "toml", "tonic", "url"];
 
 pub(super) fn core_knows_no_store(tree: &Tree) -> Vec<Violation> {
     let named = dependencies(tree, CORE)

@@ -46,7 +46,8 @@ Examples:
   leasehold doctor                         check the store
 
 Stores: sqlite:PATH  redis://HOST  redis-sentinel://HOST,HOST,HOST/NAME
-        redis-cluster://HOST,HOST  redlock://HOST,HOST,HOST; with TLS rediss://HOST and so on
+        redis-cluster://HOST,HOST  redlock://HOST,HOST,HOST  etcd://HOST,HOST,HOST
+        with TLS rediss://HOST and so on, etcds://HOST,HOST,HOST
 Data goes to stdout, messages to stderr. NO_COLOR is respected.")]
 pub(crate) struct Cli {
     #[command(flatten)]
@@ -60,7 +61,7 @@ pub(crate) struct Cli {
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
     /// The store: sqlite:PATH, redis://HOST, redis-sentinel://HOST,HOST,HOST/NAME, redis-cluster://HOST,HOST,
-    /// redlock://HOST,HOST,HOST or postgres://HOST/DATABASE [env: LEASEHOLD_STORE] [file: store in leasehold.toml] [then: REDIS_HOST, REDIS_PORT, REDIS_PASSWORD] [default: a SQLite file of this host]
+    /// redlock://HOST,HOST,HOST, postgres://HOST/DATABASE or etcd://HOST,HOST,HOST [env: LEASEHOLD_STORE] [file: store in leasehold.toml] [then: REDIS_HOST, REDIS_PORT, REDIS_PASSWORD] [default: a SQLite file of this host]
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) store: Option<String>,
 

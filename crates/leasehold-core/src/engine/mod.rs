@@ -147,6 +147,12 @@ pub trait Leases: Send + Sync {
         false
     }
 
+    /// The key that is there, in the creation that the fence names, exactly as long as this lease is. Nothing where the
+    /// store has no such key.
+    fn held_key(&self, _hold: &Hold) -> Option<String> {
+        None
+    }
+
     /// Gives the lease of a lock back, to the next waiter if there is one. An `Err` means that the outcome is unknown.
     fn release<'a>(&'a self, hold: &'a Hold, until: Until) -> Fut<'a, Released>;
 

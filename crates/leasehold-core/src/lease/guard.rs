@@ -176,6 +176,22 @@ impl Lease {
         self.fence().assert_held_sql(self.name())
     }
 
+    /// The key that is in the store while this lease is, created at the revision that the fence names, for a condition in a
+    /// transaction of your own: on etcd `create(KEY) = FENCE`. `None` on stores without such keys.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> leasehold::Result<()> {
+    /// # let leases = leasehold::Leasehold::connect("memory:").await?;
+    /// let guard = leases.lock("deal:42").acquire().await?;
+    /// if let Some(key) = guard.lease().held_key() {
+    ///     println!("create({key:?}) = \"{}\"", guard.fence());
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn held_key(&self) -> Option<String> {
+        self.core.engine.leases().held_key(&self.state.hold)
+    }
+
     /// How many replicas had the lock when it was acquired; zero unless [`acks`](crate::Lock::acks) asked for some.
     ///
     /// ```

@@ -150,14 +150,16 @@ END $$;
 --
 -- The arrays have an element for each claim, with the meaning that `leasehold.claim` gives them, in ascending order of
 -- names: two such calls never wait for each other.
--- returns  an answer for each, all of them granted; or one that is busy, of the claim that is refused
+-- returns  an answer for each, all of them granted; or one that is busy, or why it is refused whoever holds the lock:
+--          SQLSTATE, message and detail of the error that a claim of this name alone would be
 CREATE OR REPLACE FUNCTION leasehold.claim_all(
     lock_names text[], owners uuid[], ttls_ms bigint[], takes int[], out_ofs int[], lock_delays_ms bigint[],
     holder_texts text[], patience_ms bigint DEFAULT NULL)
-RETURNS TABLE (claim int, answer leasehold.answer)
+RETURNS TABLE (claim int, answer leasehold.answer, refusal text[])
 LANGUAGE plpgsql AS $$
 DECLARE
-    l leasehold.locks;
+    l   leasehold.locks;
+    why text;
 BEGIN
     PERFORM leasehold.wait_at_most(patience_ms);
     BEGIN
@@ -172,7 +174,12 @@ BEGIN
             END IF;
             RETURN NEXT;
         END LOOP;
-    EXCEPTION WHEN SQLSTATE 'LH000' THEN
-        RETURN NEXT;
+    EXCEPTION
+        WHEN SQLSTATE 'LH000' THEN
+            RETURN NEXT;
+        WHEN SQLSTATE 'LH002' OR SQLSTATE 'LH003' OR SQLSTATE 'LH004' THEN
+            GET STACKED DIAGNOSTICS why = PG_EXCEPTION_DETAIL;
+            refusal := ARRAY[SQLSTATE, SQLERRM, why];
+            RETURN NEXT;
     END;
 END $$;

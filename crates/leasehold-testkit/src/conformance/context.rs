@@ -40,6 +40,11 @@ impl TestContext {
         &self.capabilities
     }
 
+    /// How much longer to wait until something shows in a store that counts in whole seconds.
+    pub(in crate::conformance) fn step(&self) -> Duration {
+        Some(self.capabilities.ttl_step).filter(|step| *step > ms(1)).unwrap_or_default()
+    }
+
     /// The name of this case's namespace, for keys without a prefix: records and pools.
     pub fn namespace(&self) -> &str {
         &self.namespace.name

@@ -1,6 +1,9 @@
 //! Work under a lock.
 
-use std::{panic::AssertUnwindSafe, sync::Arc};
+use std::{
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex},
+};
 
 use futures_util::FutureExt;
 use leasehold::{ErrorKind, OnOutage, Protection, RunError};
@@ -139,16 +142,21 @@ async fn a_run_without_the_lock_does_not_run(test: TestContext) {
 
 async fn a_lost_run_leaves_the_next_holder_alone(test: TestContext) {
     let (one, two) = (test.client().await, test.client().await);
-    let taken = Arc::new(tokio::sync::Mutex::new(None));
-    let keeps = taken.clone();
-    let body = async |lease: leasehold::Lease| {
-        assert!(two.force_release("job", lease.fence()).await.unwrap().was_held());
-        *keeps.lock().await = Some(two.lock("job").acquire().await.unwrap());
+    let taken = Arc::new(Mutex::new(None));
+    let (keeps, taker) = (taken.clone(), two.clone());
+    let body = async move |lease: leasehold::Lease| {
+        // A task of its own, because the body is cancelled at once.
+        let takes = tokio::spawn(async move {
+            assert!(taker.force_release("job", lease.fence()).await.unwrap().was_held());
+            taker.lock("job").acquire().await.unwrap()
+        });
+        *keeps.lock().unwrap() = Some(takes);
         std::future::pending::<()>().await;
     };
     soon("the run ends", one.lock("job").ttl(ms(1_000)).run(body)).await.unwrap_err();
     one.close().await.unwrap();
-    let next = taken.lock().await.take().expect("taken by the next holder");
+    let taken = taken.lock().unwrap().take().expect("the body ran");
+    let next = soon("the next holder", taken).await.unwrap();
     next.extend().await.expect("the next holder keeps it");
     assert_eq!(two.inspect("job").await.unwrap().held().unwrap().fence, next.fence());
 }

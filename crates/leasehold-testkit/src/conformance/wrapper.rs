@@ -219,6 +219,10 @@ impl<T: Tamper> Leases for Wrapped<T> {
         self.inner.leases().reports_loss(hold)
     }
 
+    fn held_key(&self, hold: &Hold) -> Option<String> {
+        self.inner.leases().held_key(hold)
+    }
+
     fn renew<'a>(&'a self, holds: &'a [Hold], until: Until) -> Fut<'a, Vec<Result<Renewed, EngineError>>> {
         self.pass(|inner| self.tamper.renew(inner.leases(), holds, until))
     }

@@ -10,6 +10,15 @@ macro_rules! on_every_store {
             })+
         }
 
+        #[cfg(feature = "etcd")]
+        mod etcd {
+            $(#[tokio::test]
+            async fn $case() {
+                let Some(etcd) = leasehold_testkit::EtcdSet::builder(1).start_or_skip() else { return };
+                super::$case($crate::fixture::Fixture::at(&etcd.url()).await).await;
+            })+
+        }
+
         #[cfg(feature = "redis")]
         mod redis {
             $(#[tokio::test]

@@ -144,6 +144,10 @@ impl CheckedSet {
         match attempt::wait_for(&self.core, name.clone(), &request, too_late).await {
             Ok(guard) => guards[member] = Some(guard),
             Err(Error::TimedOut { holder, .. }) => return Ok(Some(Blocked { member, holder })),
+            // A step may be too short for an answer. A store that is out of reach fails the next round.
+            Err(Error::StoreUnreachable { .. }) if until < self.until => {
+                return Ok(Some(Blocked { member, holder: None }));
+            }
             Err(error) => return Err(error),
         }
         Ok(None)

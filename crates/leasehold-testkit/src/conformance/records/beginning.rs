@@ -63,7 +63,7 @@ async fn beginning_again_is_the_same_execution_refreshed(test: TestContext) {
     let client = EngineClient::connect(&test).await;
     let mine = request(&client.name("payout"), "a");
     let first = client.granted(&mine).await;
-    sleep(ms(300)).await;
+    sleep(ms(300) + test.step()).await;
     let before = client.expires_in(&mine.key).await;
     let again = client.granted(&mine).await;
     assert_eq!(again.fence, first.fence);
