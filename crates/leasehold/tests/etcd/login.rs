@@ -8,7 +8,7 @@ use super::secs;
 #[tokio::test]
 async fn a_user_logs_in_again_when_its_token_is_over() {
     // A simple token lasts for a few seconds here.
-    let short = ["--auth-token=simple", "--auth-token-ttl=1"];
+    let short = ["--auth-token=simple", "--auth-token-ttl=1", "--bcrypt-cost=4"];
     let Some(etcd) = short.iter().fold(EtcdSet::builder(1), |etcd, arg| etcd.arg(arg)).start_or_skip() else {
         return;
     };
@@ -22,7 +22,7 @@ async fn a_user_logs_in_again_when_its_token_is_over() {
     etcd.ctl(&["user", "grant-role", "ann", "locks"]);
     etcd.ctl(&["auth", "enable"]);
     let url = etcd.url().replace("etcd://", "etcd://ann:p%40ss@");
-    let leases = Leasehold::connect(&url).await.unwrap();
+    let leases = Leasehold::builder(&url).command_timeout(secs(20)).connect().await.unwrap();
     let guard = leases.lock("job").ttl(secs(6)).keep_alive().acquire().await.unwrap();
     for _ in 0..3 {
         tokio::time::sleep(secs(2)).await;
