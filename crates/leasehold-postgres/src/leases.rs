@@ -205,7 +205,8 @@ impl Postgres {
             (&patience, Type::INT8),
         ];
         let sql = "SELECT * FROM leasehold.release($1, $2, $3, $4, $5)";
-        let row = reply::one(connection.query(until, sql, &params, || ()).await?)?;
+        let row =
+            reply::one(connection.query(until, sql, &params, || ()).await.map_err(reply::still_checked)?)?;
         self.attempts.ended(owner.id());
         released(&row)
     }
@@ -222,7 +223,9 @@ impl Postgres {
             (&patience, Type::INT8),
         ];
         let sql = "SELECT * FROM leasehold.convert($1, $2, $3, $4, $5)";
-        let row = reply::one(self.pool.query(until, Purpose::Keep, sql, &params).await?)?;
+        let row = reply::one(
+            self.pool.query(until, Purpose::Keep, sql, &params).await.map_err(reply::still_checked)?,
+        )?;
         Ok(match reply::get::<&str>(&row, "outcome")? {
             "done" => Converted::Done { fence: reply::fence(reply::get(&row, "fence")?), since },
             "busy" => Converted::Busy,
@@ -240,7 +243,9 @@ impl Postgres {
             (&patience, Type::INT8),
         ];
         let sql = "SELECT * FROM leasehold.hand_to($1, $2, $3, $4)";
-        let row = reply::one(self.pool.query(until, Purpose::Keep, sql, &params).await?)?;
+        let row = reply::one(
+            self.pool.query(until, Purpose::Keep, sql, &params).await.map_err(reply::still_checked)?,
+        )?;
         Ok(match reply::get::<&str>(&row, "outcome")? {
             "done" => HandedTo::Done { fence: reply::fence(reply::get(&row, "fence")?) },
             "not waiting" => HandedTo::NotWaiting,
@@ -326,7 +331,9 @@ impl Leases for Postgres {
             let params: [Param<'_>; 3] =
                 [(&name.as_str(), Type::TEXT), (&seen.as_i64(), Type::INT8), (&patience, Type::INT8)];
             let sql = "SELECT * FROM leasehold.force_release($1, $2, $3)";
-            released(&reply::one(self.pool.query(until, Purpose::Keep, sql, &params).await?)?)
+            released(&reply::one(
+                self.pool.query(until, Purpose::Keep, sql, &params).await.map_err(reply::still_checked)?,
+            )?)
         })
     }
 }

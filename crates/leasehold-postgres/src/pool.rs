@@ -129,9 +129,9 @@ impl Pool {
             };
             (asking, self.all.clone().acquire_owned().await)
         };
-        // For at most half of the time: the rest is for the statement.
+        // For at most three quarters of the time: the rest is for the statement.
         let (now, answered) = (self.clock.now(), self.answered.load(Ordering::Relaxed));
-        let turn = self.clock.bounded(now + until.since(now) / 2, permits).await;
+        let turn = self.clock.bounded(now + until.since(now) / 4 * 3, permits).await;
         let (asking, all) = turn.ok_or_else(|| {
             let why = format!("all {} connections of the pool are in use", self.size);
             // A client that is busy does not report its server as unreachable.

@@ -79,6 +79,17 @@ fn limits(detail: &str) -> Option<(NonZeroU32, NonZeroU32)> {
     Some((stored.parse().ok()?, asked.parse().ok()?))
 }
 
+/// Nothing happened, and the next try may get through.
+const ROW_LOCKED: &str = "other transactions keep its row locked";
+
+/// What it means that a lease could not be taken from its holder in time.
+pub(super) fn still_checked(error: EngineError) -> EngineError {
+    if !error.why.starts_with(ROW_LOCKED) {
+        return error;
+    }
+    EngineError::new(Fault::Refused(Refusal::Other), "a transaction that checked this lock is still open")
+}
+
 fn is_own(code: &str) -> bool {
     code.starts_with("LH")
 }
@@ -91,7 +102,7 @@ fn fault(code: &str) -> (Fault, &'static str) {
         "LH006" => (Fault::Ended, ""),
         "LH009" => (Fault::Unsupported, ""),
         // lock_not_available
-        "55P03" => refused(Refusal::Other, "a transaction that checked this lock is still open"),
+        "55P03" => (Fault::Unreachable, ROW_LOCKED),
         // insufficient_privilege
         "42501" => refused(Refusal::Acl, "the user lacks a right on the schema leasehold"),
         // undefined_function, invalid_schema_name, undefined_table, undefined_column
