@@ -32,7 +32,7 @@ export function ContentionPage() {
             </Empty>
           ) : (
             <>
-              <Panel title="Matrix" note="Holders in rows, who waited for them in columns; darker is longer" flush>
+              <Panel title="Matrix" note="Holders in rows, who waited for them in columns; stronger is longer" flush>
                 <Matrix items={items} holder={holder} waiter={waiter} />
               </Panel>
               {holder && <History holder={holder} pairs={items.filter((item) => item.holder === holder)} />}

@@ -6,10 +6,11 @@ import { clock, count, duration, plural } from "../format";
 import { useFetched } from "../live/fetched";
 import { allows, whoami } from "../live/whoami";
 import { Confirm } from "../parts/confirm";
+import { Counters } from "../parts/counters";
 import { Empty, Show } from "../parts/feedback";
 import { HeatMap } from "../parts/heat-map";
 import { Pager } from "../parts/pager";
-import { Facts, PageHead, Panel } from "../parts/panel";
+import { PageHead, Panel } from "../parts/panel";
 import { link, location, navigate } from "../router";
 
 const POLL_MS = 3000;
@@ -111,23 +112,20 @@ function OnePool({ name }: { name: string }) {
   const fetched = useFetched<PoolDetail>(withQuery(path("deadlines", name), { limit: 100 }), POLL_MS);
   return (
     <>
-      <PageHead title={<span class="mono">{name}</span>} lead={<a href="/deadlines">Deadlines</a>} />
+      <PageHead title={<span class="mono">{name}</span>} lead={<><a href="/deadlines">Deadlines</a>{fetched.data?.layout && <span class="tag">{fetched.data.layout}</span>}</>} />
       <Show of={fetched}>
         {(pool) => (
           <>
-            <Panel title="Now">
-              <Facts
-                facts={[
-                  ["Pending", count(pool.pending)],
-                  ["Due", count(pool.due)],
-                  ["Tried before", count(pool.tried)],
-                  ["Most overdue", pool.overdue_ms > 0 ? duration(pool.overdue_ms) : "–"],
-                  ["Dead letters", count(pool.dead)],
-                  ["Layout", pool.layout ?? "–"],
-                ]}
-              />
-            </Panel>
-            <Panel title="Heat map" note={pool.heat.at_ms[0] ? `Since ${clock(pool.heat.at_ms[0])}; darker is more` : undefined}>
+            <Counters
+              counters={[
+                { label: "Pending", value: count(pool.pending) },
+                { label: "Due", value: count(pool.due), tone: pool.due > 0 ? "wait" : "plain" },
+                { label: "Tried before", value: count(pool.tried) },
+                { label: "Most overdue", value: pool.overdue_ms > 0 ? duration(pool.overdue_ms) : "–" },
+                { label: "Dead letters", value: count(pool.dead), tone: pool.dead > 0 ? "bad" : "plain" },
+              ]}
+            />
+            <Panel title="Heat map" note={pool.heat.at_ms[0] ? `Since ${clock(pool.heat.at_ms[0])}; stronger is more` : undefined}>
               {pool.heat.at_ms.length === 0 ? <Empty title="Nothing has been counted yet">The service counts once it has been asked for a pool.</Empty> : <HeatMap heat={pool.heat} />}
             </Panel>
             <Panel title="Overdue" note="The longest first" flush>

@@ -88,7 +88,7 @@ function ElectionTable({ items, at }: { items: Election[]; at: number }) {
                 <HolderName holder={election.leader} />
               </td>
               <td class="num">{election.fence ?? "–"}</td>
-              <td>{election.state === "led" && <TtlBar expires_in_ms={election.expires_in_ms} ttl_ms={election.expires_in_ms} renewals={0} age_ms={age_ms} />}</td>
+              <td>{election.state === "led" && <TtlBar expires_in_ms={election.expires_in_ms} ttl_ms={null} renewals={0} age_ms={age_ms} />}</td>
               <td>
                 <Candidates of={election} />
               </td>

@@ -4,8 +4,10 @@ import { clock, count, duration, words } from "../format";
 import { connection } from "../live/connection";
 import { overview, serviceNow } from "../live/overview";
 import { Chart } from "../parts/chart";
+import { Counters } from "../parts/counters";
 import { Empty, Loading } from "../parts/feedback";
 import { PageHead, Panel } from "../parts/panel";
+import type { Tone } from "../parts/state";
 import { link, lockLink } from "../router";
 
 export function OverviewPage() {
@@ -22,7 +24,7 @@ export function OverviewPage() {
   return (
     <>
       <PageHead title="Overview" lead={`Seen by this service since ${clock(whole.since_ms)}, ${duration(serviceNow() - whole.since_ms)} ago`} />
-      <Counters of={whole} />
+      <Now of={whole} />
       {whole.counters.names === 0 && (
         <div class="panel">
           <Empty title="No lock is held" command="leasehold run nightly -- sleep 60">
@@ -43,34 +45,23 @@ export function OverviewPage() {
   );
 }
 
-function Counters({ of: { counters } }: { of: Overview }) {
-  const cells: [string, string, string, string][] = [
-    ["Held", count(counters.held), "/locks", ""],
-    ["Waiting", count(counters.waiting), link("/locks", { waiting: "true" }), counters.waiting > 0 ? "wait" : ""],
-    ["Expiring", count(counters.expiring), link("/locks", { sort: "expires" }), counters.expiring > 0 ? "wait" : ""],
-    ["Lost in 1 h", count(counters.lost_1h), "/contention", counters.lost_1h > 0 ? "bad" : ""],
-    ["Idempotent, running", count(counters.idempotent_running), link("/idempotency", { state: "running" }), ""],
-    ["Deadlines due", count(counters.deadlines_due), "/deadlines", ""],
-    [
-      "Most overdue",
-      counters.deadlines_overdue_ms > 0 ? duration(counters.deadlines_overdue_ms) : "–",
-      "/deadlines",
-      counters.deadlines_overdue_ms > 0 ? "wait" : "",
-    ],
-    ["Sessions", count(counters.sessions), "/nodes", ""],
-  ];
+function Now({ of: { counters } }: { of: Overview }) {
+  const overdue_ms = counters.deadlines_overdue_ms;
+  const tone = (n: number, tone: Tone) => (n > 0 ? tone : "plain");
   return (
-    <ul class="counters" aria-label="Now">
-      {cells.map(([label, value, to, tone]) => (
-        <li key={label} class={tone}>
-          <a href={to}>
-            <span>{label}</span>
-            <b>{value}</b>
-          </a>
-        </li>
-      ))}
-      {counters.truncated && <li class="counters-note">The store has more names than the service follows; the numbers are lower bounds.</li>}
-    </ul>
+    <Counters
+      counters={[
+        { label: "Held", value: count(counters.held), to: "/locks" },
+        { label: "Waiting", value: count(counters.waiting), to: link("/locks", { waiting: "true" }), tone: tone(counters.waiting, "wait") },
+        { label: "Expiring", value: count(counters.expiring), to: link("/locks", { sort: "expires" }), tone: tone(counters.expiring, "wait") },
+        { label: "Lost in 1 h", value: count(counters.lost_1h), to: "/contention", tone: tone(counters.lost_1h, "bad") },
+        { label: "Idempotent", value: count(counters.idempotent_running), to: link("/idempotency", { state: "running" }) },
+        { label: "Deadlines due", value: count(counters.deadlines_due), to: "/deadlines" },
+        { label: "Most overdue", value: overdue_ms > 0 ? duration(overdue_ms) : "–", to: "/deadlines", tone: tone(overdue_ms, "wait") },
+        { label: "Sessions", value: count(counters.sessions), to: "/nodes" },
+      ]}
+      note={counters.truncated && "The store has more names than the service follows: these are lower bounds."}
+    />
   );
 }
 

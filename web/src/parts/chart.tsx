@@ -89,7 +89,7 @@ function options(width: number, height: number, lines: Line[], format: (value: n
     series: [
       {},
       ...lines.map((line): uPlot.Series => {
-        const stroke = colour(line.colour);
+        const stroke = colour(`${line.colour}-fill`);
         return {
           label: line.label,
           stroke,

@@ -18,18 +18,22 @@ export function TtlBar({ expires_in_ms, ttl_ms, renewals, age_ms }: Props) {
   const share = ttl_ms ? Math.min(1, left_ms / ttl_ms) : 1;
   const tone = share < 0.2 ? "low" : "";
   return (
-    <span class="ttl" title={`${seconds(left_ms)} left of ${seconds(ttl_ms)}, ${plural(renewals, "renewal")} seen`}>
-      <span class={`ttl-bar ${tone}`} aria-hidden="true">
-        <span style={{ transform: `scaleX(${share.toFixed(3)})` }} />
-      </span>
+    <span class="ttl" title={`${seconds(left_ms)} left${ttl_ms === null ? "" : ` of ${seconds(ttl_ms)}`}, ${plural(renewals, "renewal")} seen`}>
+      {ttl_ms !== null && (
+        <span class={`ttl-bar ${tone}`} aria-hidden="true">
+          <span style={{ transform: `scaleX(${share.toFixed(3)})` }} />
+        </span>
+      )}
       <span class="ttl-left">{seconds(left_ms)}</span>
-      <span class="ttl-ticks" aria-hidden="true">
-        {Array.from({ length: Math.min(renewals, TICKS_MAX) }, (_, tick) => (
-          <i key={tick} />
-        ))}
-        {renewals > TICKS_MAX && <b>+{renewals - TICKS_MAX}</b>}
-      </span>
-      <span class="visually-hidden">{plural(renewals, "renewal")}</span>
+      {renewals > 0 && (
+        <span class="ttl-ticks" aria-hidden="true">
+          {Array.from({ length: Math.min(renewals, TICKS_MAX) }, (_, tick) => (
+            <i key={tick} />
+          ))}
+          {renewals > TICKS_MAX && <b>+{renewals - TICKS_MAX}</b>}
+        </span>
+      )}
+      {renewals > 0 && <span class="visually-hidden">{plural(renewals, "renewal")}</span>}
     </span>
   );
 }

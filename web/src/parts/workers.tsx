@@ -81,7 +81,8 @@ function thought(worker: Worker): string {
   }
 }
 
-export function Register({ now: { register, workers, holder, lock } }: { now: Playground }) {
+export function Register({ now: { register, workers, holder, lock, log } }: { now: Playground }) {
+  const last = log.find(({ kind }) => kind === "wrote" || kind === "rejected");
   const label = workers.find((worker) => worker.id === holder)?.label;
   return (
     <div class="register">
@@ -109,6 +110,21 @@ export function Register({ now: { register, workers, holder, lock } }: { now: Pl
           <dd class={register.rejected > 0 ? "num rejected-count" : "num"}>{count(register.rejected)}</dd>
         </div>
       </dl>
+      <p class="register-last" aria-live="polite">
+        {last && (
+          <>
+            <State of={last.kind} tone={last.kind === "wrote" ? "good" : "bad"}>
+              {last.kind === "wrote" ? "accepted" : "refused"}
+            </State>{" "}
+            {last.text}
+          </>
+        )}
+      </p>
+      <p class="register-rule">
+        <span class="dim">The same in your database</span>
+        <br />
+        <code>UPDATE {lock} SET value = $1, fence = $2 WHERE id = 1 AND fence &lt;= $2</code>
+      </p>
     </div>
   );
 }
