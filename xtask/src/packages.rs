@@ -31,6 +31,21 @@ const PACKAGES: &[Package] = &[
         needed_for: "installing redis-py apart from the system's Python",
     },
     Package {
+        name: "nodejs",
+        proofs: &[&["node", "--version"]],
+        needed_for: "building the dashboard and testing it in a browser",
+    },
+    Package {
+        name: "npm",
+        proofs: &[&["npm", "--version"]],
+        needed_for: "the packages of the dashboard",
+    },
+    Package {
+        name: "chromium-headless-shell",
+        proofs: &[&["sh", "-c", "chromium-headless-shell --version || chromium --version"]],
+        needed_for: "testing the dashboard in a browser",
+    },
+    Package {
         name: "valgrind",
         proofs: &[&["valgrind", "--version"]],
         needed_for: "counting the instructions of the hot paths",

@@ -15,7 +15,7 @@ export function Pager({ next, shown, total }: { next: string | null; shown: numb
   };
   if (!from && !next) return null;
   return (
-    <nav class="pager" aria-label="Pages">
+    <nav class="pager" aria-label="Pages of this list">
       <span class="dim">
         Page {number}, {shown} {total === undefined ? "shown" : `of ${total.toLocaleString("en-US")}`}
       </span>
