@@ -53,11 +53,11 @@ export function PlaygroundPage() {
       {now ? (
         <>
           <div class="columns stage">
-            <Panel title="The resource" note="It remembers the highest fence it has seen, and refuses lower ones">
-              <Register now={now} />
-            </Panel>
             <Panel title="Try this">
               <Steps done={done} />
+            </Panel>
+            <Panel title="The resource" note="It remembers the highest fence it has seen, and refuses lower ones">
+              <Register now={now} />
             </Panel>
           </div>
           <Panel title="Workers" note={`All want the lock “${now.lock}”. A lease lasts ${now.ttl_ms / 1000} s and is renewed while its worker runs`} flush>
@@ -98,12 +98,12 @@ function useSteps(now: Playground | null): number {
 function stepsIn({ workers, log }: Playground, before: number): number {
   if (workers.length === 0) return 0;
   const has = (kind: PlaygroundLog["kind"]) => log.some((entry) => entry.kind === kind);
-  if (has("rejected") || before === 4) return 4;
-  const paused = log.find((entry) => entry.kind === "paused" && entry.fence !== null) ?? log.find((entry) => entry.kind === "paused");
+  if (has("rejected")) return 4;
+  const paused = log.find((entry) => entry.kind === "paused" && entry.fence !== null);
   const overtaken = paused && log.some((entry) => entry.kind === "acquired" && entry.seq > paused.seq && entry.worker !== paused.worker);
-  if (overtaken) return 3;
-  if (paused) return 2;
-  return workers.length >= 2 ? 1 : 0;
+  const shown = overtaken ? 3 : paused ? 2 : workers.length >= 2 ? 1 : 0;
+  // The log is short: what it no longer shows has happened all the same.
+  return Math.max(shown, before);
 }
 
 function Steps({ done }: { done: number }) {

@@ -127,7 +127,7 @@ function Form({ seen }: { seen: Target }) {
 function Changed({ seen, problem, lookAgain }: { seen: Target; problem: Problem; lookAgain: () => void }) {
   const { fence, holder } = problem.body;
   return (
-    <div class="notice bad" role="alert">
+    <div class="notice bad stacked" role="alert">
       <div>
         <strong>The holder has changed; nothing was released.</strong>
         <p>

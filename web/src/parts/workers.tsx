@@ -110,7 +110,7 @@ export function Register({ now: { register, workers, holder, lock, log } }: { no
           <dd class={register.rejected > 0 ? "num rejected-count" : "num"}>{count(register.rejected)}</dd>
         </div>
       </dl>
-      <p class="register-last" aria-live="polite">
+      <p class="register-last" aria-live={last?.kind === "rejected" ? "polite" : "off"}>
         {last && (
           <>
             <State of={last.kind} tone={last.kind === "wrote" ? "good" : "bad"}>
