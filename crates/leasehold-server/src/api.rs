@@ -3,8 +3,8 @@
 pub(crate) mod acquire;
 pub(crate) mod attempt;
 pub(crate) mod audit;
-pub(crate) mod deadlines;
 pub(crate) mod dead;
+pub(crate) mod deadlines;
 pub(crate) mod elections;
 pub(crate) mod events;
 pub(crate) mod force;

@@ -12,7 +12,7 @@ use std::{
 use leasehold::clock::BootInstant;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use entry::{Attempt, Ended, Interest, Progress};
+pub(crate) use entry::{Attempt, Ended, Progress};
 
 use crate::{
     problem::{Problem, Result},
@@ -61,7 +61,12 @@ impl Attempts {
     }
 
     /// The attempt of this id, made if there is none. `request` is what was asked for: another one is a mismatch.
-    pub(crate) fn enter(&self, key: &AttemptKey, request: [u8; 32], made: impl FnOnce() -> Attempt) -> Result<Found> {
+    pub(crate) fn enter(
+        &self,
+        key: &AttemptKey,
+        request: [u8; 32],
+        made: impl FnOnce() -> Attempt,
+    ) -> Result<Found> {
         let mut state = self.state();
         if let Some(known) = state.attempts.get(key).filter(|known| !known.was_left()) {
             if known.request != request {
@@ -71,7 +76,10 @@ impl Attempts {
             return Ok(Found::Known(known.clone()));
         }
         if state.attempts.len() >= self.most {
-            return Err(Problem::overloaded(format!("the service remembers {} attempts, its limit", self.most)));
+            return Err(Problem::overloaded(format!(
+                "the service remembers {} attempts, its limit",
+                self.most
+            )));
         }
         let attempt = Arc::new(made());
         state.attempts.insert(key.clone(), attempt.clone());
@@ -81,7 +89,10 @@ impl Attempts {
     pub(crate) fn get(&self, key: &AttemptKey) -> Result<Arc<Attempt>> {
         let found = self.state().attempts.get(key).filter(|known| !known.was_left()).cloned();
         found.ok_or_else(|| {
-            Problem::not_found(format!("no attempt {}: it ended, was never made, or another service has it", key.id))
+            Problem::not_found(format!(
+                "no attempt {}: it ended, was never made, or another service has it",
+                key.id
+            ))
         })
     }
 

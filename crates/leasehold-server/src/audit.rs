@@ -113,7 +113,8 @@ impl Service {
         let (name, by, fence) = (name.to_owned(), by.to_owned(), fence.map(Fence64));
         let id = format!("{at_ms:014}-{}", &secret()?[..12]);
         let (outcome_known, kept) = ("requested".to_owned(), Kept::Store);
-        let mut entry = Entry { id, at_ms, action, name, fence, by, from, reason, outcome: outcome_known, kept };
+        let mut entry =
+            Entry { id, at_ms, action, name, fence, by, from, reason, outcome: outcome_known, kept };
         match self.write(&entry.id, &entry).await {
             Err(error) if error.kind() == ErrorKind::Unsupported => entry.kept = Kept::Memory,
             written => written?,

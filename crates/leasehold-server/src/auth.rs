@@ -156,7 +156,8 @@ impl Token {
             return Err(format!("limits of at least 1 in {place}"));
         }
         let expires_at = entry.expires.map(|at| {
-            instant(&at).ok_or_else(|| format!("expires in {place} with its time zone, such as 2030-01-01T00:00:00Z"))
+            instant(&at)
+                .ok_or_else(|| format!("expires in {place} with its time zone, such as 2030-01-01T00:00:00Z"))
         });
         let token = Self {
             name,
@@ -181,7 +182,8 @@ fn instant(at: &toml::value::Datetime) -> Option<SystemTime> {
     let (year, month, day) = (i64::from(date.year), i64::from(date.month), i64::from(date.day));
     // Days since 1970 in the Gregorian calendar, with years that begin in March.
     let (years, months) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let days = years * 365 + years.div_euclid(4) - years.div_euclid(100) + years.div_euclid(400)
+    let days = years * 365 + years.div_euclid(4) - years.div_euclid(100)
+        + years.div_euclid(400)
         + (153 * months + 2) / 5
         + day
         - 1

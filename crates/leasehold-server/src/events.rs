@@ -126,12 +126,15 @@ impl Events {
     }
 
     /// What a client missed after a message, or `None` if that is not known any more; and what comes from now on.
-    fn subscribe(&self, after: Option<u64>) -> (u64, Option<Vec<Arc<Message>>>, broadcast::Receiver<Arc<Message>>) {
+    fn subscribe(
+        &self,
+        after: Option<u64>,
+    ) -> (u64, Option<Vec<Arc<Message>>>, broadcast::Receiver<Arc<Message>>) {
         let kept = self.kept();
         let oldest = kept.last + 1 - kept.messages.len() as u64;
-        let missed = after.filter(|after| *after <= kept.last && after + 1 >= oldest).map(|after| {
-            kept.messages.iter().filter(|message| message.id > after).cloned().collect()
-        });
+        let missed = after
+            .filter(|after| *after <= kept.last && after + 1 >= oldest)
+            .map(|after| kept.messages.iter().filter(|message| message.id > after).cloned().collect());
         (kept.last, missed, self.sender.subscribe())
     }
 }
@@ -149,9 +152,7 @@ impl Wanted {
     pub(crate) fn new(topics: &str, prefix: String, caller: Caller) -> Result<Self> {
         let read = |word: &str| {
             let found = Topic::ALL.iter().find(|(name, _)| *name == word).map(|(_, topic)| *topic);
-            found.ok_or_else(|| {
-                Problem::invalid("topics are a list of: overview, locks, audit, playground")
-            })
+            found.ok_or_else(|| Problem::invalid("topics are a list of: overview, locks, audit, playground"))
         };
         let topics = match topics {
             "" => Topic::ALL.iter().map(|(_, topic)| *topic).collect(),
@@ -167,14 +168,16 @@ impl Wanted {
     /// What of a message this client gets.
     fn text(&self, message: &Message) -> Option<String> {
         let is_wanted = message.topic == Topic::Service || self.topics.contains(&message.topic);
-        let is_allowed = self.sees_all() || matches!(message.topic, Topic::Locks | Topic::Service | Topic::Playground);
+        let is_allowed =
+            self.sees_all() || matches!(message.topic, Topic::Locks | Topic::Service | Topic::Playground);
         if !is_wanted || !is_allowed {
             return None;
         }
         match &message.data {
             Data::Text(text) => Some(text.clone()),
             Data::Locks(all) => {
-                let is_shown = |name: &str| name.starts_with(&self.prefix) && self.caller.may(Right::Read, name);
+                let is_shown =
+                    |name: &str| name.starts_with(&self.prefix) && self.caller.may(Right::Read, name);
                 let changed: Vec<_> = all.changed.iter().filter(|row| is_shown(&row.name)).cloned().collect();
                 let removed: Vec<_> = all.removed.iter().filter(|name| is_shown(name)).cloned().collect();
                 if changed.is_empty() && removed.is_empty() && !all.more {

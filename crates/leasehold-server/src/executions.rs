@@ -56,7 +56,12 @@ impl Executions {
     }
 
     /// Lets a client work on; returns the fence and the ttl.
-    pub(crate) fn extend(&self, secret: &str, key: &str, now: BootInstant) -> Result<(u64, Duration, Duration)> {
+    pub(crate) fn extend(
+        &self,
+        secret: &str,
+        key: &str,
+        now: BootInstant,
+    ) -> Result<(u64, Duration, Duration)> {
         let mut all = self.running();
         let running = all.get_mut(secret).filter(|running| running.execution.name().as_str() == key);
         let running = running.filter(|running| running.execution.is_held()).ok_or_else(|| over(key))?;

@@ -66,7 +66,8 @@ fn check_host(app: &App, headers: &HeaderMap) -> Result<()> {
     let host = host.to_str().ok().and_then(|text| text.parse::<Authority>().ok());
     let Some(host) = host else { return Err(Problem::invalid("the Host header is no host")) };
     let name = host.host().trim_start_matches('[').trim_end_matches(']');
-    let is_loopback = name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    let is_loopback =
+        name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
     if app.options.tokens.is_none() && !is_loopback {
         let detail = "without tokens the service answers to localhost only; start it with --tokens";
         return Err(cross_site(detail));

@@ -124,7 +124,13 @@ impl History {
     }
 
     /// Takes in what a poll found at that time.
-    pub(crate) fn record(&self, at_ms: u64, locks: &[Inspection], is_truncated: bool, stats: &Stats) -> Found {
+    pub(crate) fn record(
+        &self,
+        at_ms: u64,
+        locks: &[Inspection],
+        is_truncated: bool,
+        stats: &Stats,
+    ) -> Found {
         let mut state = self.state();
         let mut changed = state.take_in(at_ms, locks);
         state.is_truncated = is_truncated;
@@ -187,7 +193,8 @@ impl History {
     /// The tenures of one name, newest first, and how long they lasted.
     pub(crate) fn tenures_of(&self, name: &str, most: usize) -> (Vec<TenureRow>, HoldHistogram) {
         let state = self.state();
-        let open = state.seen.get(name).into_iter().flat_map(|seen| seen.open.iter().map(|open| open.row(name)));
+        let open =
+            state.seen.get(name).into_iter().flat_map(|seen| seen.open.iter().map(|open| open.row(name)));
         state.tenures.of(name, open, most)
     }
 

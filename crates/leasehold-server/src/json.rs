@@ -74,7 +74,8 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
         let at = if pointer.is_empty() { String::new() } else { format!(" at {pointer}") };
         Problem::invalid(format!("the body is refused{at}: {}", error.inner())).at(pointer)
     })?;
-    text.end().map_err(|error| Problem::invalid(format!("something follows the JSON of the body: {error}")))?;
+    text.end()
+        .map_err(|error| Problem::invalid(format!("something follows the JSON of the body: {error}")))?;
     Ok(value)
 }
 

@@ -88,7 +88,11 @@ impl Service {
         for ((route, status), count) in &*metrics.answers.lock().unwrap_or_else(PoisonError::into_inner) {
             line(&mut text, &format!("{name}{{route=\"{route}\",status=\"{status}\"}}"), count);
         }
-        metrics.latency.write(&mut text, "leasehold_http_request_seconds", "Time to an answer, waits included.");
+        metrics.latency.write(
+            &mut text,
+            "leasehold_http_request_seconds",
+            "Time to an answer, waits included.",
+        );
         metrics.store_latency.write(
             &mut text,
             "leasehold_store_latency_seconds",
@@ -101,11 +105,27 @@ impl Service {
         );
         let load = |number: &AtomicU64| number.load(Ordering::Relaxed);
         for (name, help, value) in [
-            ("leasehold_sessions_ended_total", "Sessions that were not renewed.", load(&metrics.sessions_ended)),
+            (
+                "leasehold_sessions_ended_total",
+                "Sessions that were not renewed.",
+                load(&metrics.sessions_ended),
+            ),
             ("leasehold_sessions_renewed_total", "Renewals of sessions.", load(&metrics.sessions_renewed)),
-            ("leasehold_session_locks_renewed_total", "Locks renewed by sessions.", load(&metrics.locks_renewed)),
-            ("leasehold_session_locks_lost_total", "Locks that sessions had lost.", load(&metrics.locks_lost)),
-            ("leasehold_force_released_total", "Locks taken by force through the service.", load(&metrics.forced)),
+            (
+                "leasehold_session_locks_renewed_total",
+                "Locks renewed by sessions.",
+                load(&metrics.locks_renewed),
+            ),
+            (
+                "leasehold_session_locks_lost_total",
+                "Locks that sessions had lost.",
+                load(&metrics.locks_lost),
+            ),
+            (
+                "leasehold_force_released_total",
+                "Locks taken by force through the service.",
+                load(&metrics.forced),
+            ),
             (
                 "leasehold_http_rejected_connections_total",
                 "Connections closed because there were too many.",

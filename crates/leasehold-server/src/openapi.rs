@@ -55,11 +55,12 @@ fn operation(route: &Route, schemas: &mut SchemaGenerator, problem: &schemars::S
         })
     }));
     if let Some(query) = route.query {
-        let mut own = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true).into_generator();
+        let mut own = SchemaSettings::draft2020_12()
+            .with(|settings| settings.inline_subschemas = true)
+            .into_generator();
         let schema = query(&mut own).to_value();
-        let required = |name: &str| {
-            schema["required"].as_array().is_some_and(|names| names.iter().any(|it| it == name))
-        };
+        let required =
+            |name: &str| schema["required"].as_array().is_some_and(|names| names.iter().any(|it| it == name));
         let fields = schema["properties"].as_object().into_iter().flatten();
         parameters.extend(fields.map(|(name, schema)| {
             json!({ "name": name, "in": "query", "required": required(name), "schema": schema })

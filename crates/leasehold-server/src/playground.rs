@@ -42,14 +42,14 @@ pub(crate) struct Playground {
 
 /// One playground, from its first request to its end.
 #[derive(Debug)]
-pub(super) struct World {
+pub(crate) struct World {
     pub(super) leases: Leasehold,
     state: Mutex<State>,
     over: CancellationToken,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(crate) struct State {
     pub(super) workers: Vec<Worker>,
     pub(super) register: Register,
     pub(super) log: Vec<LogRow>,

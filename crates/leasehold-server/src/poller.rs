@@ -67,7 +67,8 @@ async fn look(app: &App) {
             return;
         }
     };
-    let Found { changed, reach, point } = app.history.record(at_ms, &locks, is_truncated, &app.leases.stats());
+    let Found { changed, reach, point } =
+        app.history.record(at_ms, &locks, is_truncated, &app.leases.stats());
     if let Some(reach) = reach {
         app.events.publish(Topic::Overview, "store", &reach);
     }

@@ -8,7 +8,7 @@ use leasehold::{Error, ErrorKind, Fence, Holder};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::views::{HolderView, millis};
+use crate::views::{Fence64, HolderView, millis};
 
 /// When to ask again after an outage.
 const OUTAGE_PAUSE: Duration = Duration::from_secs(1);
@@ -47,7 +47,7 @@ pub(crate) struct Details {
     #[serde(skip_serializing_if = "Option::is_none")]
     place: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    fence: Option<Fence>,
+    fence: Option<Fence64>,
 }
 
 impl Problem {
@@ -93,7 +93,7 @@ impl Problem {
         let detail = format!("\"{name}\" had run out and somebody else holds it by now");
         let mut problem =
             Self::new(StatusCode::CONFLICT, "taken", "taken by another holder", detail).about(name);
-        problem.0.fence = by;
+        problem.0.fence = by.map(Fence64::from);
         problem
     }
 
@@ -138,7 +138,7 @@ impl Problem {
     }
 
     pub(crate) fn fence(mut self, fence: Option<Fence>) -> Self {
-        self.0.fence = fence;
+        self.0.fence = fence.map(Fence64::from);
         self
     }
 
@@ -148,6 +148,7 @@ impl Problem {
         self
     }
 
+    #[cfg(test)]
     pub(crate) fn status(&self) -> u16 {
         self.0.status
     }

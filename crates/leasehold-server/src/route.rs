@@ -105,7 +105,9 @@ impl Route {
         if need == Need::Open {
             return self;
         }
-        let limited = self.problem(401, "no token, or one that is not known").problem(429, "too many requests of this token");
+        let limited = self
+            .problem(401, "no token, or one that is not known")
+            .problem(429, "too many requests of this token");
         if matches!(need, Need::Token) {
             return limited;
         }
@@ -159,7 +161,8 @@ impl Route {
 
     /// The problems of a route that asks the store about a name.
     pub(crate) fn of_store(self) -> Self {
-        self.problem(400, "a value, a name or a field is refused").problem(503, "the store does not answer, or refuses for now")
+        self.problem(400, "a value, a name or a field is refused")
+            .problem(503, "the store does not answer, or refuses for now")
     }
 }
 

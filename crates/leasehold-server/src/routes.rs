@@ -9,39 +9,61 @@ use crate::{
         acquire::{self, Acquire, AcquireByPolicy, Held},
         attempt::{self, AttemptView, Wait},
         audit, dead, deadlines, elections, events, force, health, idempotency, locks, markers, nodes,
-        overview, playground, policies, records::RecordView, sessions,
+        overview, playground, policies,
+        records::RecordView,
+        sessions,
     },
     auth::Right::{Force, Hold, Read},
     gate::{self, Gate},
     playground::PlaygroundView,
     problem::Problem,
-    route::{Named::{Lock, Mark, Pool, Record}, Need::{All, For, Open, Some, Token}, Route, delete, get, post, put},
+    route::{
+        Named::{Lock, Mark, Pool, Record},
+        Need::{All, For, Some, Token},
+        Route, delete, get, post, put,
+    },
     state::App,
     views::{ListOf, PageOf},
 };
 
 const KEY: (&str, &str) = ("Idempotency-Key", "the id of this attempt: a repeat gets the same answer");
-const PREFER: (&str, &str) = ("Prefer", "wait=N to wait so many seconds; respond-async to stay in the queue after the answer");
+const PREFER: (&str, &str) =
+    ("Prefer", "wait=N to wait so many seconds; respond-async to stay in the queue after the answer");
 const SECRET: (&str, &str) = ("Leasehold-Secret", "the secret of the session");
 
 /// Every route.
 pub(crate) fn table() -> Vec<Route> {
-    [service(), of_locks(), of_sessions(), of_elections(), of_records(), of_marks(), of_deadlines(), of_dashboard(), of_playground()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        service(),
+        of_locks(),
+        of_sessions(),
+        of_elections(),
+        of_records(),
+        of_marks(),
+        of_deadlines(),
+        of_dashboard(),
+        of_playground(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 fn service() -> Vec<Route> {
     vec![
-        get("/healthz", "alive", "Whether the service lives", health::alive).answers::<health::Alive>(200, "it lives"),
+        get("/healthz", "alive", "Whether the service lives", health::alive)
+            .answers::<health::Alive>(200, "it lives"),
         get("/readyz", "ready", "Whether the service can work", health::ready)
             .answers::<health::Ready>(200, "the store answers")
             .answers::<health::NotReady>(503, "the store does not answer, or the service stops"),
         get("/metrics", "metrics", "All numbers in Prometheus' text format", health::metrics)
             .text(200, "text/plain", "the numbers")
             .needs(All(Read)),
-        get("/openapi.json", "openapi", "This document", health::openapi).text(200, "application/json", "an OpenAPI document"),
+        get("/openapi.json", "openapi", "This document", health::openapi).text(
+            200,
+            "application/json",
+            "an OpenAPI document",
+        ),
     ]
 }
 
@@ -72,12 +94,22 @@ fn of_locks() -> Vec<Route> {
             .answers::<locks::LockDetail>(200, "how it stands; the ETag is its fence")
             .needs(For(Read, Lock))
             .of_store(),
-        get("/v1/locks/{name}/history", "lock_history", "What the service has seen of a lock", locks::history)
-            .answers::<locks::LockHistory>(200, "its tenures")
-            .needs(For(Read, Lock)),
+        get(
+            "/v1/locks/{name}/history",
+            "lock_history",
+            "What the service has seen of a lock",
+            locks::history,
+        )
+        .answers::<locks::LockHistory>(200, "its tenures")
+        .needs(For(Read, Lock)),
         acquires(
-            post("/v1/locks/{name}/acquire", "acquire", "Acquire a lock, a read-write lock or permits", acquire::acquire)
-                .body::<Acquire>(),
+            post(
+                "/v1/locks/{name}/acquire",
+                "acquire",
+                "Acquire a lock, a read-write lock or permits",
+                acquire::acquire,
+            )
+            .body::<Acquire>(),
             For(Hold, Lock),
         ),
         post("/v1/locks/{name}/extend", "extend", "Extend a lock", locks::extend)
@@ -93,20 +125,30 @@ fn of_locks() -> Vec<Route> {
             .problem(410, "it had run out")
             .needs(For(Hold, Lock))
             .of_store(),
-        post("/v1/locks/{name}/force-release", "force_release", "Take a lock from its holder", force::release)
-            .required_header("If-Match", "the fence of the holder that you saw, in quotes")
-            .body::<force::ForceRelease>()
-            .answers::<force::Forced>(200, "it was taken; the old holder may still be at work")
-            .problem(412, "the holder is another one than you saw")
-            .problem(428, "If-Match is missing")
-            .needs(For(Force, Lock))
-            .of_store(),
-        put("/v1/semaphores/{name}/limit", "set_limit", "Change how many permits a semaphore has", force::set_limit)
-            .body::<force::Limit>()
-            .empty(204, "it is so")
-            .problem(409, "the name is in use as something else")
-            .needs(For(Force, Lock))
-            .of_store(),
+        post(
+            "/v1/locks/{name}/force-release",
+            "force_release",
+            "Take a lock from its holder",
+            force::release,
+        )
+        .required_header("If-Match", "the fence of the holder that you saw, in quotes")
+        .body::<force::ForceRelease>()
+        .answers::<force::Forced>(200, "it was taken; the old holder may still be at work")
+        .problem(412, "the holder is another one than you saw")
+        .problem(428, "If-Match is missing")
+        .needs(For(Force, Lock))
+        .of_store(),
+        put(
+            "/v1/semaphores/{name}/limit",
+            "set_limit",
+            "Change how many permits a semaphore has",
+            force::set_limit,
+        )
+        .body::<force::Limit>()
+        .empty(204, "it is so")
+        .problem(409, "the name is in use as something else")
+        .needs(For(Force, Lock))
+        .of_store(),
         get("/v1/attempts/{id}", "attempt", "How an attempt stands", attempt::get)
             .query::<Wait>()
             .answers::<Held>(200, "it has the lock")
@@ -116,17 +158,27 @@ fn of_locks() -> Vec<Route> {
             .problem(410, "what it had was given back")
             .needs(Some(Hold))
             .of_store(),
-        delete("/v1/attempts/{id}", "leave", "Leave the queue, or give back what was granted", attempt::leave)
-            .empty(204, "it is over")
-            .problem(404, "no such attempt")
-            .needs(Some(Hold))
-            .of_store(),
+        delete(
+            "/v1/attempts/{id}",
+            "leave",
+            "Leave the queue, or give back what was granted",
+            attempt::leave,
+        )
+        .empty(204, "it is over")
+        .problem(404, "no such attempt")
+        .needs(Some(Hold))
+        .of_store(),
         get("/v1/policies", "policies", "The named policies", policies::list)
             .answers::<policies::PoliciesView>(200, "all of them")
             .needs(All(Read)),
         acquires(
-            post("/v1/policies/{policy}/acquire", "acquire_by_policy", "Acquire the lock of a policy", acquire::by_policy)
-                .body::<AcquireByPolicy>(),
+            post(
+                "/v1/policies/{policy}/acquire",
+                "acquire_by_policy",
+                "Acquire the lock of a policy",
+                acquire::by_policy,
+            )
+            .body::<AcquireByPolicy>(),
             Some(Hold),
         ),
     ]
@@ -147,11 +199,16 @@ fn of_sessions() -> Vec<Route> {
             .answers::<sessions::Renewed>(200, "what it holds, and what it has lost")
             .problem(404, "it has ended")
             .needs(Some(Hold)),
-        delete("/v1/sessions/{id}", "close_session", "Close a session and give its locks back", sessions::close)
-            .required_header(SECRET.0, SECRET.1)
-            .answers::<sessions::Closed>(200, "what became of its locks")
-            .problem(404, "it has ended")
-            .needs(Some(Hold)),
+        delete(
+            "/v1/sessions/{id}",
+            "close_session",
+            "Close a session and give its locks back",
+            sessions::close,
+        )
+        .required_header(SECRET.0, SECRET.1)
+        .answers::<sessions::Closed>(200, "what became of its locks")
+        .problem(404, "it has ended")
+        .needs(Some(Hold)),
     ]
 }
 
@@ -167,7 +224,8 @@ fn of_elections() -> Vec<Route> {
             .needs(For(Read, Lock))
             .of_store(),
         acquires(
-            post("/v1/elections/{name}/campaign", "campaign", "Become the leader", acquire::acquire).body::<Acquire>(),
+            post("/v1/elections/{name}/campaign", "campaign", "Become the leader", acquire::acquire)
+                .body::<Acquire>(),
             For(Hold, Lock),
         ),
         post("/v1/elections/{name}/resign", "resign", "End a term", locks::release)
@@ -194,39 +252,64 @@ fn of_records() -> Vec<Route> {
             .problem(404, "there is none")
             .needs(For(Read, Record))
             .of_store(),
-        delete("/v1/idempotency/{operation}/{key}", "remove_record", "Remove a record: the next call executes again", idempotency::remove)
-            .empty(204, "it is gone")
-            .problem(404, "there was none")
-            .needs(For(Force, Record))
-            .of_store(),
-        post("/v1/idempotency/{operation}/{key}/begin", "begin", "Begin an execution, or learn its result", idempotency::begin)
-            .header(PREFER.0, PREFER.1)
-            .body::<idempotency::Begin>()
-            .answers::<idempotency::Execution>(201, "it is yours to execute")
-            .answers::<idempotency::Stands>(200, "it was executed before")
-            .problem(409, "another execution is in progress")
-            .problem(422, "the key belongs to another request")
-            .needs(For(Hold, Record))
-            .of_store(),
-        post("/v1/idempotency/{operation}/{key}/extend", "extend_execution", "Go on with an execution", idempotency::extend)
-            .body::<idempotency::Extend>()
-            .answers::<idempotency::Extended>(200, "it is yours for longer")
-            .problem(410, GONE)
-            .needs(For(Hold, Record)),
-        post("/v1/idempotency/{operation}/{key}/complete", "complete", "Store the result of an execution", idempotency::complete)
-            .body::<idempotency::Complete>()
-            .answers::<idempotency::SettledView>(200, "it is stored")
-            .problem(409, "a later execution has begun")
-            .problem(410, GONE)
-            .needs(For(Hold, Record))
-            .of_store(),
-        post("/v1/idempotency/{operation}/{key}/fail", "fail", "End an execution as failed", idempotency::fail)
-            .body::<idempotency::Fail>()
-            .answers::<idempotency::SettledView>(200, "it is stored")
-            .problem(409, "a later execution has begun")
-            .problem(410, GONE)
-            .needs(For(Hold, Record))
-            .of_store(),
+        delete(
+            "/v1/idempotency/{operation}/{key}",
+            "remove_record",
+            "Remove a record: the next call executes again",
+            idempotency::remove,
+        )
+        .empty(204, "it is gone")
+        .problem(404, "there was none")
+        .needs(For(Force, Record))
+        .of_store(),
+        post(
+            "/v1/idempotency/{operation}/{key}/begin",
+            "begin",
+            "Begin an execution, or learn its result",
+            idempotency::begin,
+        )
+        .header(PREFER.0, PREFER.1)
+        .body::<idempotency::Begin>()
+        .answers::<idempotency::Execution>(201, "it is yours to execute")
+        .answers::<idempotency::Stands>(200, "it was executed before")
+        .problem(409, "another execution is in progress")
+        .problem(422, "the key belongs to another request")
+        .needs(For(Hold, Record))
+        .of_store(),
+        post(
+            "/v1/idempotency/{operation}/{key}/extend",
+            "extend_execution",
+            "Go on with an execution",
+            idempotency::extend,
+        )
+        .body::<idempotency::Extend>()
+        .answers::<idempotency::Extended>(200, "it is yours for longer")
+        .problem(410, GONE)
+        .needs(For(Hold, Record)),
+        post(
+            "/v1/idempotency/{operation}/{key}/complete",
+            "complete",
+            "Store the result of an execution",
+            idempotency::complete,
+        )
+        .body::<idempotency::Complete>()
+        .answers::<idempotency::SettledView>(200, "it is stored")
+        .problem(409, "a later execution has begun")
+        .problem(410, GONE)
+        .needs(For(Hold, Record))
+        .of_store(),
+        post(
+            "/v1/idempotency/{operation}/{key}/fail",
+            "fail",
+            "End an execution as failed",
+            idempotency::fail,
+        )
+        .body::<idempotency::Fail>()
+        .answers::<idempotency::SettledView>(200, "it is stored")
+        .problem(409, "a later execution has begun")
+        .problem(410, GONE)
+        .needs(For(Hold, Record))
+        .of_store(),
     ]
 }
 
@@ -351,11 +434,16 @@ fn of_playground() -> Vec<Route> {
             .answers::<PlaygroundView>(200, SEEN)
             .problem(404, NONE)
             .needs(Token),
-        post("/v1/playground/workers/{id}/pause", "pause_worker", "Pause a worker past its ttl", playground::pause)
-            .body::<playground::Pause>()
-            .answers::<PlaygroundView>(200, SEEN)
-            .problem(404, NONE)
-            .needs(Token),
+        post(
+            "/v1/playground/workers/{id}/pause",
+            "pause_worker",
+            "Pause a worker past its ttl",
+            playground::pause,
+        )
+        .body::<playground::Pause>()
+        .answers::<PlaygroundView>(200, SEEN)
+        .problem(404, NONE)
+        .needs(Token),
         delete("/v1/playground/workers/{id}", "stop_worker", "Stop a worker", playground::stop)
             .answers::<PlaygroundView>(200, SEEN)
             .problem(404, NONE)
@@ -392,4 +480,3 @@ pub(crate) fn router(app: App) -> Router {
         .layer(middleware::from_fn_with_state(app.clone(), gate::enter))
         .with_state(app)
 }
-

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold::{Error, Leasehold, Result, config::between};
+use leasehold::{Error, Leasehold, Result};
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::task::TaskTracker;
 
@@ -83,12 +83,17 @@ impl Builder {
     /// `invalid` when the address is in use, or others reach it and there are no tokens.
     pub async fn start(self) -> Result<Server> {
         let Self { leases, address, tls, options } = self;
-        between("poll interval", options.poll_every, *POLL_RANGE.start(), *POLL_RANGE.end())?;
+        if !POLL_RANGE.contains(&options.poll_every) {
+            let got = format!("{:?}", options.poll_every);
+            return Err(Error::invalid("poll interval", got, format!("{POLL_RANGE:?}")));
+        }
         if !address.ip().is_loopback() && options.tokens.is_none() {
             let expected = "a loopback address such as 127.0.0.1:7420, or a file of tokens beside it";
             return Err(Error::invalid("address to listen on", address.to_string(), expected));
         }
-        let refused = |error| Error::invalid("address to listen on", address.to_string(), format!("a free one: {error}"));
+        let refused = |error| {
+            Error::invalid("address to listen on", address.to_string(), format!("a free one: {error}"))
+        };
         let listener = TcpListener::bind(address).await.map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;
         raise_descriptors();

@@ -100,7 +100,10 @@ impl Sessions {
         let mut state = self.state();
         let session = state.proven(proof)?;
         if session.held.len() >= self.most_locks {
-            return Err(Problem::overloaded(format!("the session holds {} locks, its limit", self.most_locks)));
+            return Err(Problem::overloaded(format!(
+                "the session holds {} locks, its limit",
+                self.most_locks
+            )));
         }
         Ok((session.ttl, session.label.clone()))
     }

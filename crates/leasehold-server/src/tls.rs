@@ -27,8 +27,10 @@ impl Tls {
     /// `invalid`: names the file and what is wrong with it.
     pub fn load(cert: &Path, key: &Path, client_ca: Option<&Path>) -> Result<Self> {
         let chain = certificates(cert, "file of the certificate")?;
-        let private = PrivateKeyDer::from_pem_slice(&read(key, "file of the private key")?)
-            .map_err(|error| refused("file of the private key", key, format!("a key in PEM form: {error}")))?;
+        let private =
+            PrivateKeyDer::from_pem_slice(&read(key, "file of the private key")?).map_err(|error| {
+                refused("file of the private key", key, format!("a key in PEM form: {error}"))
+            })?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ServerConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
@@ -47,9 +49,9 @@ impl Tls {
                 )
             }
         };
-        let mut config = builder
-            .with_single_cert(chain, private)
-            .map_err(|error| refused("file of the certificate", cert, format!("one that fits the key: {error}")))?;
+        let mut config = builder.with_single_cert(chain, private).map_err(|error| {
+            refused("file of the certificate", cert, format!("one that fits the key: {error}"))
+        })?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Self(TlsAcceptor::from(Arc::new(config))))
     }

@@ -57,9 +57,8 @@ pub(crate) fn write(handle: &Handle) -> String {
 
 /// The lock of this name that a token proves.
 pub(crate) fn read(token: &str, name: &str) -> Result<Handle> {
-    let refused = || {
-        Problem::invalid("the token is none that this service gives out for a lock").at("/token".into())
-    };
+    let refused =
+        || Problem::invalid("the token is none that this service gives out for a lock").at("/token".into());
     let digits = token.strip_prefix(VERSION).filter(|digits| digits.len() <= BYTES_MAX * 2);
     let text = digits.and_then(unhex).and_then(|bytes| String::from_utf8(bytes).ok());
     let handle: Handle = text.and_then(|text| text.parse().ok()).ok_or_else(refused)?;

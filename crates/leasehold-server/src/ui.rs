@@ -17,7 +17,10 @@ pub(crate) async fn serve(method: Method, uri: Uri) -> Response {
     let path = uri.path();
     let is_api = path == "/v1" || path.starts_with("/v1/");
     let is_read = matches!(method, Method::GET | Method::HEAD);
-    if !is_api && is_read && let Some(file) = file(path) {
+    if !is_api
+        && is_read
+        && let Some(file) = file(path)
+    {
         return file;
     }
     Problem::not_found(format!("nothing is at {}", shown(path))).into_response()

@@ -107,7 +107,12 @@ enum HeldWord {
 }
 
 impl Held {
-    pub(crate) fn new(app: &Service, granted: &Granted, attempt: Option<String>, session: Option<String>) -> Self {
+    pub(crate) fn new(
+        app: &Service,
+        granted: &Granted,
+        attempt: Option<String>,
+        session: Option<String>,
+    ) -> Self {
         let handle = &granted.handle;
         Self {
             state: HeldWord::Held,
@@ -148,13 +153,15 @@ pub(crate) async fn acquire(
 ) -> Result<Response> {
     let mode = mode_of(&body)?;
     let digest = digest(&(&name, &body));
-    let mut lock = app.leases.lock(&name).mode(mode).lock_delay(body.lock_delay.map_or(Duration::ZERO, |it| it.0));
+    let mut lock =
+        app.leases.lock(&name).mode(mode).lock_delay(body.lock_delay.map_or(Duration::ZERO, |it| it.0));
     match body.acks {
         None => {}
         Some(AcksWord::AtLeast(number)) => lock = lock.acks(number),
         Some(AcksWord::Majority(_)) => lock = lock.acks(Acks::Majority),
     }
-    let wish = Wish { name, lock, digest, ttl: body.ttl, wait: body.wait, label: body.label, session: body.session };
+    let wish =
+        Wish { name, lock, digest, ttl: body.ttl, wait: body.wait, label: body.label, session: body.session };
     wish.grant(app, &caller, &headers).await
 }
 
@@ -172,7 +179,8 @@ pub(crate) async fn by_policy(
         return Err(crate::gate::forbidden(&caller, crate::auth::Right::Hold, Some(&name)));
     }
     let lock = bound.key(&body.values).without_keep_alive();
-    let wish = Wish { name, lock, digest, ttl: body.ttl, wait: body.wait, label: body.label, session: body.session };
+    let wish =
+        Wish { name, lock, digest, ttl: body.ttl, wait: body.wait, label: body.label, session: body.session };
     wish.grant(app, &caller, &headers).await
 }
 

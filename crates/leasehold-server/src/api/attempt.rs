@@ -111,10 +111,19 @@ pub(super) async fn session_over(app: &Service, granted: &Granted) -> Problem {
 }
 
 /// What the present state of an attempt means for a request that is ready to wait so long.
-pub(super) async fn answer(app: &App, key: &AttemptKey, attempt: &Arc<Attempt>, wait: Duration) -> Result<Response> {
+pub(super) async fn answer(
+    app: &App,
+    key: &AttemptKey,
+    attempt: &Arc<Attempt>,
+    wait: Duration,
+) -> Result<Response> {
     let end = async {
         // What asks once, or is not asynchronous, has its own limit of time.
-        if attempt.is_async { tokio::time::timeout(wait, attempt.ended()).await.ok() } else { Some(attempt.ended().await) }
+        if attempt.is_async {
+            tokio::time::timeout(wait, attempt.ended()).await.ok()
+        } else {
+            Some(attempt.ended().await)
+        }
     };
     let ended = match attempt.how_ended() {
         Some(ended) => Some(ended),
@@ -125,7 +134,9 @@ pub(super) async fn answer(app: &App, key: &AttemptKey, attempt: &Arc<Attempt>, 
         Some(Ended::Granted { granted, session }) => {
             Ok(Held::new(app, &granted, Some(key.id.clone()), session).answer())
         }
-        Some(Ended::Busy { progress, retry_after }) => Err(busy(app, &attempt.name, progress, retry_after).await),
+        Some(Ended::Busy { progress, retry_after }) => {
+            Err(busy(app, &attempt.name, progress, retry_after).await)
+        }
         Some(Ended::Failed(error)) => Err(error.into()),
         Some(Ended::Over) => {
             let detail = format!("the attempt {} is over: what it had was given back or has run out", key.id);
@@ -182,7 +193,8 @@ pub(crate) async fn leave(
     let attempt = app.attempts.get(&key)?;
     attempt.leave();
     if let Ended::Granted { granted, .. } = attempt.ended().await {
-        granted.handle.release(&app.leases).await?;
+        let outcome = granted.handle.release(&app.leases).await?;
+        tracing::debug!(name = granted.name(), ?outcome, "an attempt was given up");
         app.ended(&granted.key());
     }
     Ok(StatusCode::NO_CONTENT)

@@ -80,7 +80,9 @@ pub(crate) async fn requeue(
         match dead.next().await.transpose()? {
             Some(dead) if *dead.id == *id => break dead,
             Some(_) => {}
-            None => return Err(Problem::not_found(format!("no dead deadline \"{id}\" in the pool \"{pool}\""))),
+            None => {
+                return Err(Problem::not_found(format!("no dead deadline \"{id}\" in the pool \"{pool}\"")));
+            }
         }
     };
     let name = format!("deadlines:{pool}:{id}");

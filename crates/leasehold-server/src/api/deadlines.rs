@@ -116,7 +116,11 @@ pub(crate) async fn set(
     let due = match (body.after, body.at_ms) {
         (Some(after), None) => DueTime::In(after.0),
         (None, Some(at)) => DueTime::AtMs(at),
-        _ => return Err(Problem::invalid("a deadline has either in, such as \"5m\", or at_ms").at("/in".into())),
+        _ => {
+            return Err(
+                Problem::invalid("a deadline has either in, such as \"5m\", or at_ms").at("/in".into())
+            );
+        }
     };
     let deadline = Deadline::new(id, due);
     let deadline = match &body.context {

@@ -72,9 +72,15 @@ enum BegunWord {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub(crate) enum Stands {
-    Completed { result: Value },
-    Failed { why: String },
-    Quarantined { why: String },
+    Completed {
+        result: Value,
+    },
+    Failed {
+        why: String,
+    },
+    Quarantined {
+        why: String,
+    },
     /// There is a mark, and no result.
     DoneElsewhere,
 }
@@ -122,7 +128,9 @@ pub(crate) async fn begin(
         Begun::Failed { why } => ok(&Stands::Failed { why }),
         Begun::Quarantined { why } => ok(&Stands::Quarantined { why }),
         Begun::DoneElsewhere => ok(&Stands::DoneElsewhere),
-        Begun::InProgress { holder, look_again } => return Err(in_progress(name.as_str(), &holder).again_in(look_again)),
+        Begun::InProgress { holder, look_again } => {
+            return Err(in_progress(name.as_str(), &holder).again_in(look_again));
+        }
         _ => {
             let detail = format!("\"{name}\" belongs to another request: its fingerprint differs");
             return Err(Problem::mismatch(detail).about(name.as_str()));
@@ -226,7 +234,8 @@ pub(crate) async fn get(
     let name = request.store_key()?;
     let record = request.get().await?;
     let record = record.ok_or_else(|| {
-        Problem::not_found(format!("nothing is under \"{name}\": the next call executes")).about(name.as_str())
+        Problem::not_found(format!("nothing is under \"{name}\": the next call executes"))
+            .about(name.as_str())
     })?;
     Ok(ok(&RecordView::new(&record)))
 }

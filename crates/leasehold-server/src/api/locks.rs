@@ -155,7 +155,8 @@ pub(crate) async fn history(State(app): State<App>, Places(name): Places<String>
     let (word, store) = (shell_word(&name), shell_word(app.leases.store()));
     let commands = Commands {
         inspect: format!("leasehold inspect {word} --store {store}"),
-        force_release: held.map(|fence| format!("leasehold force-release {word} --fence {fence} --store {store}")),
+        force_release: held
+            .map(|fence| format!("leasehold force-release {word} --fence {fence} --store {store}")),
         run: format!("leasehold run {word} --store {store} -- CMD"),
     };
     let (since_ms, audit) = (app.history.since_ms, app.audit_of(&name, 20));

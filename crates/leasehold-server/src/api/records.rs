@@ -85,7 +85,8 @@ impl RecordView {
             State::Failed(result) => (RecordState::Failed, result),
             State::Quarantined(result) => (RecordState::Quarantined, result),
         };
-        let (result_hex, text) = readable(result).map_or_else(|hex| (Some(hex), None), |text| (None, Some(text)));
+        let (result_hex, text) =
+            readable(result).map_or_else(|hex| (Some(hex), None), |text| (None, Some(text)));
         Self { state, result: text, result_hex, result_bytes: result.len(), ..view }
     }
 

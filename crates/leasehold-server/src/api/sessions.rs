@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use axum::{Extension, extract::State, response::Response};
 use futures_util::{StreamExt, stream};
 use http::{HeaderMap, StatusCode};
+use leasehold::lease::validity::TTL_MAX_LIMIT;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -44,10 +45,13 @@ pub(crate) async fn open(
     Extension(caller): Extension<Caller>,
     Json(body): Json<Open>,
 ) -> Result<Response> {
-    let ttl = body.ttl.map_or(leasehold::Config::default().ttl, |ttl| ttl.0);
-    leasehold::Config::default().check_ttl(ttl)?;
-    let label = body.label.unwrap_or_default();
-    leasehold::config::check_label(&label)?;
+    // The store's own limit of the ttl is checked with each lock.
+    let mut config = leasehold::Config::default();
+    config.max_ttl = TTL_MAX_LIMIT;
+    config.label = body.label.unwrap_or_default();
+    config.ttl = body.ttl.map_or(config.ttl, |ttl| ttl.0);
+    config.check()?;
+    let (ttl, label) = (config.ttl, config.label);
     let (id, secret) = (secret()?, secret()?);
     let proof = Proof { caller: caller.name(), id: &id, secret: &secret, now: app.clock.now() };
     app.sessions.open(proof, label, ttl)?;

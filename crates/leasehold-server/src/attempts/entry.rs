@@ -19,9 +19,15 @@ pub(crate) struct Progress {
 /// How an attempt ended.
 #[derive(Clone, Debug)]
 pub(crate) enum Ended {
-    Granted { granted: Granted, session: Option<String> },
+    Granted {
+        granted: Granted,
+        session: Option<String>,
+    },
     /// Its time in the queue was over, or it asked once; this is what it saw.
-    Busy { progress: Progress, retry_after: Duration },
+    Busy {
+        progress: Progress,
+        retry_after: Duration,
+    },
     Failed(leasehold::Error),
     /// What it had was given back, or is lost.
     Over,

@@ -124,7 +124,10 @@ impl Contention {
         });
         let mut pairs: Vec<_> = pairs.filter(wanted).collect();
         pairs.sort_by(|one, other| {
-            other.waiter_ms.cmp(&one.waiter_ms).then_with(|| (&one.holder, &one.waiter).cmp(&(&other.holder, &other.waiter)))
+            other
+                .waiter_ms
+                .cmp(&one.waiter_ms)
+                .then_with(|| (&one.holder, &one.waiter).cmp(&(&other.holder, &other.waiter)))
         });
         pairs.truncate(most);
         pairs
@@ -142,7 +145,9 @@ impl Contention {
             })
             .collect();
         hot.sort_by(|one, other| {
-            (other.waiter_ms, other.acquisitions).cmp(&(one.waiter_ms, one.acquisitions)).then_with(|| one.name.cmp(&other.name))
+            (other.waiter_ms, other.acquisitions)
+                .cmp(&(one.waiter_ms, one.acquisitions))
+                .then_with(|| one.name.cmp(&other.name))
         });
         hot.truncate(HOT_SHOWN);
         hot

@@ -94,7 +94,8 @@ impl World {
     pub(crate) async fn view(&self, at_ms: u64) -> PlaygroundView {
         let seen = self.leases.inspect(LOCK).await.ok();
         let holder = seen.as_ref().and_then(|seen| id_of(&seen.held()?.holder));
-        let queue: Vec<_> = seen.iter().flat_map(|seen| &seen.waiters).filter_map(|it| id_of(&it.holder)).collect();
+        let queue: Vec<_> =
+            seen.iter().flat_map(|seen| &seen.waiters).filter_map(|it| id_of(&it.holder)).collect();
         let state = self.state();
         let workers = state.workers.iter().map(|worker| WorkerRow {
             id: worker.id,

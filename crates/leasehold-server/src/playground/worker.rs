@@ -24,7 +24,7 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug)]
-pub(in crate::playground) struct Worker {
+pub(crate) struct Worker {
     pub(super) id: u32,
     pub(super) state: WorkerState,
     pub(super) lease: Option<Lease>,
