@@ -25,24 +25,15 @@ export async function until(met, what, within_ms = READY_MS) {
   throw new Error(`waited ${within_ms} ms for ${what}: ${last}`);
 }
 
-async function freePort() {
-  const server = net.createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address();
-  server.close();
-  await once(server, "close");
-  return port;
-}
-
 /** Starts `leasehold serve` on an embedded store in a folder of its own, or on `store`. */
 export async function serve({ args = [], store } = {}) {
   const folder = await mkdtemp(path.join(tmpdir(), "leasehold-browser-"));
   const url = store ?? `sqlite:${folder}/store.db`;
-  const port = await freePort();
-  const child = spawn(BINARY, ["serve", "--listen", `127.0.0.1:${port}`, "--store", url, ...args], { stdio: ["ignore", "ignore", "pipe"] });
-  let said = "";
+  const child = spawn(BINARY, ["serve", "--listen", "127.0.0.1:0", "--store", url, ...args], { stdio: ["ignore", "pipe", "pipe"] });
+  let [printed, said] = ["", ""];
+  child.stdout.on("data", (data) => (printed = (printed + data).slice(0, 4000)));
   child.stderr.on("data", (data) => (said = (said + data).slice(-4000)));
-  const base = `http://127.0.0.1:${port}`;
+  let base;
   const stop = async () => {
     if (child.exitCode === null && child.signalCode === null) {
       child.kill("SIGKILL");
@@ -53,13 +44,16 @@ export async function serve({ args = [], store } = {}) {
   try {
     await until(async () => {
       if (child.exitCode !== null) throw new Error(`the service ended: ${said}`);
-      return (await fetch(`${base}/readyz`)).ok;
+      // It prints its address once it listens.
+      base = /^http:\S+/.exec(printed)?.[0];
+      return base && (await fetch(`${base}/readyz`)).ok;
     }, "the service to be ready");
   } catch (error) {
     await stop();
     throw error;
   }
-  return { base, port, url, child, stop, api: (...call) => api(base, ...call) };
+  const { port } = new URL(base);
+  return { base, port: Number(port), url, child, stop, api: (...call) => api(base, ...call) };
 }
 
 /** One request; fails unless the service says that it went well. */

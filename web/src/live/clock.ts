@@ -1,8 +1,8 @@
 import { useEffect, useState } from "preact/hooks";
 import { connection } from "./connection";
 
-/** The time here, once a second; it stands still while the view is paused. */
-export function useNow(): number {
+/** The time here, again and again; it stands still while the view is paused. */
+export function useNow(every_ms = 1000): number {
   const [now, setNow] = useState(Date.now());
   useEffect(() => {
     const tick = () => {
@@ -10,8 +10,8 @@ export function useNow(): number {
       setNow(state === "paused" ? since_ms : Date.now());
     };
     tick();
-    const timer = setInterval(tick, 1000);
+    const timer = setInterval(tick, every_ms);
     return () => clearInterval(timer);
-  }, []);
+  }, [every_ms]);
   return now;
 }

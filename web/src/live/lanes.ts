@@ -29,17 +29,28 @@ interface Memory {
   marks: Map<number, Mark[]>;
   /** The last line of the log that has become a mark. */
   seq: number;
-  at_ms: number;
 }
 
-const EMPTY = (): Memory => ({ spans: new Map(), marks: new Map(), seq: 0, at_ms: 0 });
+const EMPTY = (): Memory => ({ spans: new Map(), marks: new Map(), seq: 0 });
+
+/** A picture that is a little old, with what counts down by itself. */
+export function aged(picture: Playground, at_ms: number): Playground {
+  const age_ms = Math.max(0, at_ms - picture.at_ms);
+  const left = (ms: number) => Math.max(0, ms - age_ms);
+  const workers = picture.workers.map((worker) => ({
+    ...worker,
+    valid_for_ms: left(worker.valid_for_ms),
+    paused_for_ms: left(worker.paused_for_ms),
+  }));
+  return { ...picture, at_ms: picture.at_ms + age_ms, workers };
+}
 
 /** What each worker did, put together from one picture after another. */
 export function useLanes(now: Playground | null): Lane[] {
   const memory = useRef(EMPTY());
   if (!now) return [];
-  const restarted = now.at_ms < memory.current.at_ms || (now.log[0]?.seq ?? 0) < memory.current.seq;
-  if (restarted) memory.current = EMPTY();
+  const startedOver = (now.log[0]?.seq ?? 0) < memory.current.seq;
+  if (startedOver) memory.current = EMPTY();
   remember(memory.current, now);
   return now.workers.map((worker) => ({
     worker,
@@ -67,5 +78,4 @@ function remember(memory: Memory, now: Playground): void {
     memory.marks.set(worker, [...marks, { at_ms, kind }]);
   }
   memory.seq = Math.max(memory.seq, now.log[0]?.seq ?? 0);
-  memory.at_ms = now.at_ms;
 }

@@ -9,8 +9,9 @@ export const overview = cell<Overview | null>(null);
 /** How far the clock of the service is ahead of the one here. */
 let skew_ms = 0;
 
-export function serviceNow(): number {
-  return Date.now() + skew_ms;
+/** The time of the service when it is `here_ms` on this computer. */
+export function serviceNow(here_ms = Date.now()): number {
+  return here_ms + skew_ms;
 }
 
 function takeTime({ at_ms }: { at_ms: number }): void {

@@ -2,9 +2,11 @@ import { useEffect, useState } from "preact/hooks";
 import { Problem, call } from "../api/client";
 import type { Playground, PlaygroundLog } from "../api/types";
 import { clock } from "../format";
+import { useNow } from "../live/clock";
 import { on } from "../live/connection";
 import { useFetched } from "../live/fetched";
-import { useLanes } from "../live/lanes";
+import { aged, useLanes } from "../live/lanes";
+import { serviceNow } from "../live/overview";
 import { Loading, ProblemNote } from "../parts/feedback";
 import { Icon } from "../parts/icon";
 import { Lanes } from "../parts/lanes";
@@ -12,13 +14,16 @@ import { PageHead, Panel } from "../parts/panel";
 import { Register, Workers, type Act } from "../parts/workers";
 
 const WORKERS_MAX = 8;
+const TICK_MS = 200;
 
 export function PlaygroundPage() {
   const fetched = useFetched<Playground>("/v1/playground");
   const [latest, setLatest] = useState<Playground | null>(null);
   const [problem, setProblem] = useState<Problem | null>(null);
   useEffect(() => on<Playground>("playground", setLatest), []);
-  const now = newest(latest, fetched.data);
+  const at_ms = serviceNow(useNow(TICK_MS));
+  const picture = newest(latest, fetched.data);
+  const now = picture && aged(picture, at_ms);
   const lanes = useLanes(now);
   const done = useSteps(now);
 
