@@ -14,5 +14,5 @@ export default defineConfig({
     assetsInlineLimit: 0,
     chunkSizeWarningLimit: 250,
   },
-  server: { proxy: { "/v1": { target: service, changeOrigin: true } } },
+  server: { proxy: { "/v1": service } },
 });

@@ -1,6 +1,5 @@
 import { render } from "preact";
 import { App } from "./app";
-import { start } from "./live/connection";
 import { loadWhoAmI } from "./live/whoami";
 import { listen } from "./router";
 import "./styles/tokens.css";
@@ -15,4 +14,3 @@ listen();
 loadWhoAmI();
 const root = document.getElementById("app");
 if (root) render(<App />, root);
-start();

@@ -41,7 +41,7 @@ test("a crashed holder's lock goes to the next worker by itself", async () => {
   await add.click();
   await page.locator(".worker.waiting").waitFor();
   await page.locator(".worker.holding").getByRole("button", { name: /Crash/ }).click();
-  await page.locator(".worker.crashed").getByText(label, { exact: true }).waitFor();
+  await page.locator(".worker.crashed .worker-head b", { hasText: label }).waitFor();
   await page.locator(".worker.holding").waitFor();
   assert.notEqual(await page.locator(".worker.holding .worker-head b").innerText(), label);
   await close();

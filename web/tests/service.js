@@ -71,11 +71,11 @@ export async function api(base, method, target, body, headers = {}) {
 
 /** A session with locks, kept alive until it is stopped. */
 export async function holder(service, label, names, body = {}) {
-  const session = await service.api("POST", "/v1/sessions", { ttl: "60s", label });
+  const session = await service.api("POST", "/v1/sessions", { ttl: "5m", label });
   const secret = { "Leasehold-Secret": session.secret };
   const held = [];
   for (const name of names) {
-    const asked = { ttl: "60s", label, session: session.id, ...body };
+    const asked = { ttl: "5m", label, session: session.id, ...body };
     held.push(await service.api("POST", `/v1/locks/${encodeURIComponent(name)}/acquire`, asked, secret));
   }
   return { session, held, renew: () => service.api("PUT", `/v1/sessions/${session.id}`, undefined, secret), release: () => service.api("DELETE", `/v1/sessions/${session.id}`, undefined, secret) };

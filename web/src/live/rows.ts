@@ -26,6 +26,7 @@ export function useLockRows(url: string) {
   const [patches, setPatches] = useState<{ of: LocksPage | null; rows: Map<string, Seen> }>({ of: null, rows: new Map() });
   const page = useRef(fetched.data);
   page.current = fetched.data;
+  const newest = useRef(0);
   const { refresh } = fetched;
 
   useEffect(() => {
@@ -37,6 +38,7 @@ export function useLockRows(url: string) {
       }, REFETCH_MS);
     };
     const stop = on<Changes>("locks", ({ seq, changed, removed, more }) => {
+      newest.current = Math.max(newest.current, seq);
       const shown = page.current;
       if (!shown || seq <= shown.seq) return;
       const names = new Set(shown.items.map((row) => row.name));
@@ -50,11 +52,23 @@ export function useLockRows(url: string) {
         return { of: shown, rows };
       });
     });
+    // A service that started again counts from one.
+    const stopSnapshots = on<{ seq: number }>("snapshot", ({ seq }) => {
+      newest.current = seq;
+    });
     return () => {
       stop();
+      stopSnapshots();
       clearTimeout(timer);
     };
   }, [refresh]);
+
+  // An event that came while the page was on its way is not in it.
+  useEffect(() => {
+    if (!fetched.data || fetched.data.seq >= newest.current) return;
+    const timer = setTimeout(refresh, REFETCH_MS);
+    return () => clearTimeout(timer);
+  }, [fetched.data, refresh]);
 
   const patched = patches.of === fetched.data ? patches.rows : null;
   const rows = fetched.data?.items.map((row): Seen => patched?.get(row.name) ?? { row, at: fetched.at });
