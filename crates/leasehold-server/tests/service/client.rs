@@ -1,7 +1,7 @@
 //! A service on a free port, and requests to it.
 
 use std::{
-    io::{BufRead, BufReader, Read, Write},
+    io::{BufRead, BufReader, Write},
     net::{SocketAddr, TcpStream},
     time::Duration,
 };
