@@ -6,3 +6,4 @@ mod locks;
 mod resources;
 mod security;
 mod sessions;
+mod tls;
