@@ -13,7 +13,9 @@ fn curl(service: &Service, options: &[&Path]) -> Result<String, i32> {
     let names = ["--cacert", "--cert", "--key"];
     let mut curl = Command::new("curl");
     curl.args(["-sS", "--max-time", "30"]);
-    names.iter().zip(options).for_each(|(name, path)| drop(curl.arg(name).arg(path)));
+    for (name, path) in names.iter().zip(options) {
+        curl.arg(name).arg(path);
+    }
     let ran = curl.arg(url).output().unwrap();
     match ran.status.code() {
         Some(0) => Ok(String::from_utf8(ran.stdout).unwrap()),
