@@ -46,6 +46,11 @@ const PACKAGES: &[Package] = &[
         needed_for: "testing the dashboard in a browser",
     },
     Package {
+        name: "curl",
+        proofs: &[&["curl", "--version"]],
+        needed_for: "the tour of the service in its guide",
+    },
+    Package {
         name: "valgrind",
         proofs: &[&["valgrind", "--version"]],
         needed_for: "counting the instructions of the hot paths",

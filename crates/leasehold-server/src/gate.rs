@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, sync::Arc, time::Instant};
 
 use axum::{
-    extract::{RawPathParams, Request, State},
+    extract::{RawPathParams, Request, State, rejection::RawPathParamsRejection},
     middleware::Next,
     response::{IntoResponse, Response},
 };
@@ -21,11 +21,14 @@ use crate::{
 /// The first step of every request, whatever its path.
 pub(crate) async fn enter(State(app): State<App>, request: Request, next: Next) -> Response {
     let is_api = request.uri().path().starts_with("/v1");
-    let mut response = match check(&app, &request) {
-        Ok(()) => next.run(request).await,
-        Err(problem) => problem.into_response(),
+    let (mut response, is_sound) = match check(&app, &request) {
+        Ok(()) => (next.run(request).await, true),
+        Err(problem) => (problem.into_response(), false),
     };
     let headers = response.headers_mut();
+    if !is_sound {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     headers.insert("leasehold-version", HeaderValue::from_static(env!("CARGO_PKG_VERSION")));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if is_api {
@@ -45,9 +48,10 @@ fn check(app: &App, request: &Request) -> Result<()> {
         let detail = format!("headers have at most {HEADER_BYTES} bytes");
         return Err(Problem::new(status, "headers_too_large", "headers too large", detail));
     }
-    // Two ways to say where a body ends let a proxy and this service see different requests.
-    if headers.contains_key(header::TRANSFER_ENCODING) && headers.contains_key(header::CONTENT_LENGTH) {
-        return Err(Problem::invalid("a request has Content-Length or Transfer-Encoding, not both"));
+    // A second way to say where a body ends would let a proxy and this service see different requests.
+    if headers.contains_key(header::TRANSFER_ENCODING) {
+        let detail = "send the body with Content-Length and without Transfer-Encoding";
+        return Err(Problem::new(StatusCode::LENGTH_REQUIRED, "length_required", "no length", detail));
     }
     check_host(app, headers)?;
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
@@ -104,12 +108,14 @@ pub(crate) struct Gate {
 /// The step before one route: who asks, how often, and whether they may.
 pub(crate) async fn pass(
     State(gate): State<Gate>,
-    params: RawPathParams,
+    params: Result<RawPathParams, RawPathParamsRejection>,
     mut request: Request,
     next: Next,
 ) -> Response {
     let began = Instant::now();
-    let response = match admit(&gate, &params, &request) {
+    let params = params.map_err(|error| Problem::invalid(error.body_text()));
+    let admitted = params.and_then(|params| admit(&gate, &params, &request));
+    let response = match admitted {
         Ok(caller) => {
             request.extensions_mut().insert(caller);
             next.run(request).await

@@ -36,8 +36,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Where to listen. Default: [`DEFAULT_ADDRESS`]. An address that others reach needs [`Builder::tokens`] or client
-    /// certificates.
+    /// Where to listen. Default: [`DEFAULT_ADDRESS`]. An address that others reach needs [`Builder::tokens`].
     pub fn listen(self, address: SocketAddr) -> Self {
         Self { address, ..self }
     }
