@@ -13,6 +13,9 @@ export interface Line {
   values: (number | null)[];
 }
 
+/** With fewer seconds than this the times on the axis would repeat. */
+const SPAN_MIN_S = 60;
+
 interface Props {
   label: string;
   /** Milliseconds. */
@@ -81,7 +84,7 @@ function options(width: number, height: number, lines: Line[], format: (value: n
     padding: [8, 8, 0, 0],
     legend: { show: false },
     cursor: { y: false, points: { size: 6 } },
-    scales: { y: { range: (_, __, max) => [0, Math.max(1, (max ?? 1) * 1.1)] } },
+    scales: { x: { range: (_, min, max) => [Math.min(min, max - SPAN_MIN_S), max] }, y: { range: (_, __, max) => [0, Math.max(1, (max ?? 1) * 1.1)] } },
     axes: [
       { ...axis, grid: { show: false }, space: 70, size: 26, values: (_, ticks) => ticks.map(timeOfDay) },
       { ...axis, size: 52, space: 34, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) || tick < 1 ? format(tick) : "")) },
