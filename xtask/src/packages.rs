@@ -35,11 +35,7 @@ const PACKAGES: &[Package] = &[
         proofs: &[&["node", "--version"]],
         needed_for: "building the dashboard and testing it in a browser",
     },
-    Package {
-        name: "npm",
-        proofs: &[&["npm", "--version"]],
-        needed_for: "the packages of the dashboard",
-    },
+    Package { name: "npm", proofs: &[&["npm", "--version"]], needed_for: "the packages of the dashboard" },
     Package {
         name: "chromium-headless-shell",
         proofs: &[&["sh", "-c", "chromium-headless-shell --version || chromium --version"]],

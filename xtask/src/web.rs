@@ -26,7 +26,9 @@ pub(crate) fn build(root: &Path, check: bool, tally: &mut Tally) -> bool {
             true
         }
         Err(Unable::Failed(why)) => failed(&why),
-        Ok(folder) => settle(root, &folder.join("dist"), check).unwrap_or_else(|error| failed(&error.to_string())),
+        Ok(folder) => {
+            settle(root, &folder.join("dist"), check).unwrap_or_else(|error| failed(&error.to_string()))
+        }
     }
 }
 
@@ -90,7 +92,8 @@ fn installed(root: &Path) -> Result<PathBuf, Unable> {
     let folder = root.join("target").join(SOURCES);
     let packages = folder.join("node_modules");
     let lock = fs::read(root.join(SOURCES).join("package-lock.json"))?;
-    let is_current = packages.is_dir() && fs::read(folder.join("package-lock.json")).is_ok_and(|had| had == lock);
+    let is_current =
+        packages.is_dir() && fs::read(folder.join("package-lock.json")).is_ok_and(|had| had == lock);
     copy_sources(root, &folder)?;
     if !is_current {
         let install = ["ci", "--no-audit", "--no-fund"];
@@ -217,7 +220,8 @@ mod tests {
     #[test]
     fn the_summary_of_the_runner_is_counted() {
         let mut tally = Tally::default();
-        let lines = ["ok 1 - rows update", "# tests 12", "# pass 9", "# fail 2", "# cancelled 1", "# skipped 0"];
+        let lines =
+            ["ok 1 - rows update", "# tests 12", "# pass 9", "# fail 2", "# cancelled 1", "# skipped 0"];
         let counted: Vec<_> = lines.into_iter().map(|line| count(line, &mut tally)).collect();
         assert_eq!(tally.to_string(), "9 passed, 3 failed, 0 skipped");
         assert_eq!(counted, [false, false, true, false, false, false]);
