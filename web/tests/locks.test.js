@@ -86,14 +86,11 @@ test("5,000 locks are shown page by page", async () => {
   await page.getByRole("row", { name: /many:00100/ }).waitFor();
   assert.equal(await rows.count(), ROWS);
 
-  // Renewals change every row; a frame of the page must not take longer than people notice.
+  // Renewals change every row: the page goes on to draw frames meanwhile.
   await page.evaluate(() => {
-    globalThis.longest = 0;
-    let last = performance.now();
-    const frame = (now) => {
-      globalThis.longest = Math.max(globalThis.longest, now - last);
-      last = now;
-      globalThis.frames = (globalThis.frames ?? 0) + 1;
+    globalThis.drawn = 0;
+    const frame = () => {
+      globalThis.drawn += 1;
       requestAnimationFrame(frame);
     };
     requestAnimationFrame(frame);
@@ -101,7 +98,7 @@ test("5,000 locks are shown page by page", async () => {
   for (let round = 0; round < 3; round += 1) {
     for (const { renew } of held) await renew();
   }
-  await until(() => page.evaluate(() => globalThis.frames > 20), "frames to be drawn");
+  await until(() => page.evaluate(() => globalThis.drawn > 20), "frames to be drawn");
   assert.equal(await rows.count(), ROWS);
   await page.getByRole("button", { name: "Previous" }).click();
   await page.getByRole("row", { name: /many:00000/ }).waitFor();
