@@ -31,6 +31,11 @@ const PACKAGES: &[Package] = &[
         needed_for: "installing redis-py apart from the system's Python",
     },
     Package {
+        name: "curl",
+        proofs: &[&["curl", "--version"]],
+        needed_for: "the tour of the service in its guide",
+    },
+    Package {
         name: "valgrind",
         proofs: &[&["valgrind", "--version"]],
         needed_for: "counting the instructions of the hot paths",

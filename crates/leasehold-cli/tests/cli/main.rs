@@ -19,6 +19,8 @@ mod records;
 mod redisson;
 mod run;
 mod sandbox;
+#[cfg(feature = "serve")]
+mod serve;
 mod settings;
 mod sharing;
 mod signals;

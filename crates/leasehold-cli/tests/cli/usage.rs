@@ -2,7 +2,7 @@
 
 use crate::sandbox::Sandbox;
 
-const COMMANDS: [&[&str]; 36] = [
+const COMMANDS: [&[&str]; 37] = [
     &["run"],
     &["elect"],
     &["leader"],
@@ -18,6 +18,7 @@ const COMMANDS: [&[&str]; 36] = [
     &["watch"],
     &["stats"],
     &["doctor"],
+    &["serve"],
     &["completions"],
     &["idem"],
     &["idem", "get"],
