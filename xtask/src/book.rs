@@ -14,7 +14,7 @@ use crate::tidy::links::{file_of, folder_of, links, prose, resolve};
 /// Installed only if there is no `mdbook` yet; its books may differ from version to version.
 const MDBOOK: &str = "0.5.4";
 const SUMMARY: &str = "docs/SUMMARY.md";
-const IMAGES: [&str; 2] = ["docs/images", "docs/benchmarks"];
+const IMAGES: [&str; 3] = ["docs/images", "docs/images/ui", "docs/benchmarks"];
 
 pub(crate) fn build(root: &Path) -> bool {
     let source = root.join("target/book-src");
@@ -81,7 +81,9 @@ fn collect(root: &Path, source: &Path) -> io::Result<()> {
         fs::create_dir_all(source.join("src").join(folder))?;
         for image in fs::read_dir(root.join(folder))? {
             let image = image?;
-            fs::copy(image.path(), source.join("src").join(folder).join(image.file_name()))?;
+            if image.file_type()?.is_file() {
+                fs::copy(image.path(), source.join("src").join(folder).join(image.file_name()))?;
+            }
         }
     }
     Ok(())

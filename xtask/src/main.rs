@@ -19,6 +19,7 @@ mod skips;
 mod tally;
 mod test;
 mod tidy;
+mod web;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -87,6 +88,18 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Build the dashboard of the service from web/ into crates/leasehold-server/dist
+    Web {
+        /// Compare with what is there instead
+        #[arg(long)]
+        check: bool,
+    },
+    /// Test the dashboard in a real browser on the real service
+    Browser {
+        /// Write the pictures of the documentation too
+        #[arg(long)]
+        screenshots: bool,
+    },
     /// Share locks with real libraries of other languages on real servers; installs them under target/peers
     #[command(disable_help_flag = true)]
     Interop {
@@ -105,6 +118,12 @@ fn main() -> ExitCode {
             instructions::check(&root, update).conclude()
         }
         Ok(Xtask { command: Command::Api { update } }) => api::check(&root, update, &mut Tally::default()),
+        Ok(Xtask { command: Command::Web { check } }) => web::build(&root, check, &mut Tally::default()),
+        Ok(Xtask { command: Command::Browser { screenshots } }) => {
+            let mut tally = Tally::default();
+            let succeeded = packages::ensure(false) && web::browser(&root, screenshots, &mut tally);
+            tally.conclude() && succeeded
+        }
         Ok(Xtask { command: Command::Book }) => book::build(&root),
         Ok(Xtask { command: Command::Bench { args, .. } }) => bench(&root, &args),
         Ok(Xtask { command: Command::Faults { grants } }) => faults(&root, grants),

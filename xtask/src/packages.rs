@@ -55,6 +55,22 @@ const PACKAGES: &[Package] = &[
         needed_for: "installing redis-py apart from the system's Python",
     },
     Package {
+        name: "nodejs",
+        proofs: &[&["node", "--version"]],
+        needed_for: "building the dashboard and testing it in a browser",
+    },
+    Package { name: "npm", proofs: &[&["npm", "--version"]], needed_for: "the packages of the dashboard" },
+    Package {
+        name: "chromium-headless-shell",
+        proofs: &[&["sh", "-c", "chromium-headless-shell --version || chromium --version"]],
+        needed_for: "testing the dashboard in a browser",
+    },
+    Package {
+        name: "curl",
+        proofs: &[&["curl", "--version"]],
+        needed_for: "the tour of the service in its guide",
+    },
+    Package {
         name: "valgrind",
         proofs: &[&["valgrind", "--version"]],
         needed_for: "counting the instructions of the hot paths",

@@ -11,7 +11,7 @@ use crate::durations::Durations;
 use crate::failures::Failures;
 use crate::progress::Progress;
 use crate::tally::Tally;
-use crate::{api, cargo, deny, instructions, manifests, packages, quick, tidy};
+use crate::{api, cargo, deny, instructions, manifests, packages, quick, tidy, web};
 
 /// Makes tests that need a server that is not installed skip, and counts them.
 const ALLOW_MISSING: &str = "LEASEHOLD_ALLOW_MISSING";
@@ -62,6 +62,10 @@ enum Step {
     Deny,
     /// The crates that get published can be packaged
     Package,
+    /// The committed dashboard is what web/ builds: cargo xtask web --check
+    Web,
+    /// The dashboard in a real browser: cargo xtask browser
+    Browser,
     /// The hot paths take no more instructions than before: cargo xtask bench --check
     BenchCheck,
 }
@@ -76,7 +80,7 @@ impl Step {
     }
 
     fn needs_packages(self) -> bool {
-        matches!(self, Step::Test | Step::DocTests | Step::BenchCheck)
+        matches!(self, Step::Test | Step::DocTests | Step::Web | Step::Browser | Step::BenchCheck)
     }
 }
 
@@ -176,6 +180,8 @@ fn run_step(
         Step::Features => Outcome::of(manifests::features(root)),
         Step::Deny => Outcome::of(deny::check(root, tally)),
         Step::Package => Outcome::of(manifests::package(root)),
+        Step::Web => Outcome::of(web::build(root, true, tally)),
+        Step::Browser => Outcome::of(web::browser(root, false, tally)),
         Step::BenchCheck => {
             let checked = instructions::check(root, false);
             let succeeded = checked.failed == 0;

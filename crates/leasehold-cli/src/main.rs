@@ -41,10 +41,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// The main thread runs everything: the kernel kills a child with the thread that forked it.
+/// The main thread runs everything but a service: the kernel kills a child with the thread that forked it.
 fn run(cli: Cli) -> Result<Exit, Failure> {
     output::start_log(cli.global.verbose);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut runtime = match cli.is_service() {
+        true => tokio::runtime::Builder::new_multi_thread(),
+        false => tokio::runtime::Builder::new_current_thread(),
+    };
+    let runtime = runtime.enable_all().build()?;
     let result = runtime.block_on(cli.execute());
     // A thread that still reads a terminal must not delay the end.
     runtime.shutdown_background();

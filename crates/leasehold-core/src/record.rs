@@ -184,6 +184,11 @@ impl Held {
         &self.lease
     }
 
+    /// Ends the lease on this side only.
+    pub(crate) fn leave(mut self) {
+        self.owed = false;
+    }
+
     /// Sends the outcome, again if there is no answer, for as long as one command may take; then in the background.
     /// Also after the lease was lost: if nobody has begun since, it counts.
     ///

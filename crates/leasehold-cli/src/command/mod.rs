@@ -19,6 +19,8 @@ mod migrate;
 mod quorum;
 mod run;
 mod semaphore;
+#[cfg(feature = "serve")]
+mod serve;
 mod stats;
 mod top;
 mod watch;
@@ -44,6 +46,7 @@ Examples:
   leasehold top                            the same, live
   leasehold inspect nightly                who holds it and who waits
   leasehold doctor                         check the store
+  leasehold serve                          locks over HTTP, and a dashboard
 
 Stores: sqlite:PATH  redis://HOST  redis-sentinel://HOST,HOST,HOST/NAME
         redis-cluster://HOST,HOST  redlock://HOST,HOST,HOST  etcd://HOST,HOST,HOST
@@ -107,6 +110,8 @@ enum Command {
     Latch(latch::Latch),
     #[command(subcommand)]
     Deadlines(deadlines::Deadlines),
+    #[cfg(feature = "serve")]
+    Serve(serve::Serve),
     #[cfg(feature = "demos")]
     Demo(demo::Demo),
     Completions(completions::Completions),
@@ -114,6 +119,14 @@ enum Command {
 }
 
 impl Cli {
+    /// Whether many requests are to share the processors; everything else runs on the main thread.
+    pub(crate) fn is_service(&self) -> bool {
+        #[cfg(feature = "serve")]
+        return matches!(self.command, Command::Serve(_));
+        #[cfg(not(feature = "serve"))]
+        false
+    }
+
     /// Runs the subcommand.
     pub(crate) async fn execute(self) -> Result<Exit, Failure> {
         let global = &self.global;
@@ -136,6 +149,8 @@ impl Cli {
             Command::Marker(marker) => marker.execute(global).await,
             Command::Latch(latch) => latch.execute(global).await,
             Command::Deadlines(deadlines) => deadlines.execute(global).await,
+            #[cfg(feature = "serve")]
+            Command::Serve(serve) => serve.execute(global).await,
             #[cfg(feature = "demos")]
             Command::Demo(demo) => demo.execute(global),
             Command::Completions(completions) => completions.execute(),

@@ -41,3 +41,20 @@ fn the_kubernetes_examples_run_their_command() {
         assert_eq!(ran.code, Some(0), "{file}\n{ran}");
     }
 }
+
+/// The options of the unit and of the manifest exist, and their addresses are what the guide says.
+#[test]
+fn the_service_examples_name_options_that_exist() {
+    let (sandbox, unit) = (Sandbox::new(), read("systemd/leasehold-serve.service"));
+    let help = sandbox.run(&["serve", "--help"]).stdout;
+    let manifest = read("kubernetes/serve.yaml");
+    let args = value(&manifest, "args: [").strip_suffix(']').unwrap();
+    for line in [value(&unit, "ExecStart=leasehold "), args] {
+        let words: Vec<_> = line.split([' ', ',']).filter(|word| !word.is_empty()).collect();
+        assert_eq!(words[0], "serve");
+        for option in words.iter().filter(|word| word.starts_with("--")) {
+            assert!(help.contains(option), "{option}");
+        }
+        assert!(line.contains(":7420"), "{line}");
+    }
+}

@@ -21,6 +21,8 @@ mod redisson;
 mod run;
 mod sandbox;
 mod screen;
+#[cfg(feature = "serve")]
+mod serve;
 mod settings;
 mod sharing;
 mod signals;

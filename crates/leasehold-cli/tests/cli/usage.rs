@@ -19,6 +19,7 @@ const COMMANDS: [&[&str]; 37] = [
     &["top"],
     &["stats"],
     &["doctor"],
+    &["serve"],
     &["completions"],
     &["idem"],
     &["idem", "get"],

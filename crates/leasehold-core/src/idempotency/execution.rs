@@ -78,6 +78,12 @@ impl<T> Execution<T> {
         self.end(outcome, None).await
     }
 
+    /// Leaves it to its lease, as a crash would: nobody else can begin until that has run out. For a program that stops while
+    /// the work goes on elsewhere.
+    pub fn leave(self) {
+        self.held.leave();
+    }
+
     async fn end(self, outcome: Outcome, stored: Option<Count>) -> Result<Settled> {
         let telemetry = self.held.lease().state.telemetry.clone();
         let settled = self.held.settle(outcome, self.terms.keep).await?;

@@ -36,6 +36,7 @@
 
 mod execution;
 mod key;
+mod list;
 mod outcome;
 
 pub use execution::Execution;

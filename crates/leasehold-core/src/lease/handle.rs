@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use crate::{
     client::Client,
-    engine::{Format, Held, Hold, Released, Renewed},
+    engine::{Format, Held, Hold, Mode, Released, Renewed},
     error::{Error, Result},
     fence::Fence,
     name::Name,
@@ -33,6 +33,11 @@ impl Handle {
     /// Its fencing token.
     pub fn fence(&self) -> Fence {
         self.hold.fence
+    }
+
+    /// How it is held.
+    pub fn mode(&self) -> Mode {
+        self.hold.mode
     }
 
     /// How long an extension lasts.
@@ -111,7 +116,7 @@ impl fmt::Debug for Handle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{engine::Mode, owner::Holder};
+    use crate::owner::Holder;
 
     #[test]
     fn a_handle_reads_back_and_hides_its_secret() {

@@ -2,6 +2,7 @@
 
 mod attach;
 mod convert;
+mod extend_all;
 mod guard;
 mod hand_to;
 mod handle;

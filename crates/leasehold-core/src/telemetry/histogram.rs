@@ -46,6 +46,14 @@ impl Histogram {
         self.sum_us += other.sum_us;
     }
 
+    /// What was recorded since an earlier reading of the same histogram.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut counts = self.counts;
+        counts.iter_mut().zip(earlier.counts).for_each(|(now, then)| *now = now.saturating_sub(then));
+        Self { counts, sum_us: self.sum_us.saturating_sub(earlier.sum_us) }
+    }
+
     /// How many were recorded.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
@@ -91,5 +99,7 @@ mod tests {
         assert_eq!(seen.quantile(0.8), Some(Duration::from_millis(1)));
         assert_eq!(seen.quantile(1.0), None);
         assert_eq!(Histogram::default().quantile(0.5), None);
+        live.record(Duration::from_millis(2));
+        assert_eq!(live.read().since(&seen).quantile(1.0), Some(Duration::from_micros(2500)));
     }
 }

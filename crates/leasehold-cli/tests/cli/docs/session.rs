@@ -4,6 +4,7 @@ use std::{
     cell::OnceCell,
     fs,
     io::Write,
+    net::TcpListener,
     os::unix::fs::PermissionsExt,
     path::PathBuf,
     process::{Child, Stdio},
@@ -21,12 +22,15 @@ const LONG: Duration = Duration::from_secs(120);
 /// Demos run as everywhere else, but for their size: their own tests run them in full.
 const LEASEHOLD: &str = r#"#!/bin/sh
 if [ "$1" = demo ]; then set -- "$@" --scale 2 --kills 1; fi
+if [ "$1" = serve ]; then exec timeout 120 BINARY "$@"; fi
 exec BINARY "$@"
 "#;
 
 pub(crate) struct Session {
     sandbox: Sandbox,
     servers: Servers,
+    /// Where a service of the page listens.
+    service: String,
     shell: Child,
 }
 
@@ -57,7 +61,8 @@ impl Session {
             .args(["--default-signal", "sh"])
             .env("PATH", format!("{}:{path}", sandbox.path("bin").display()));
         let shell = shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        Self { sandbox, servers, shell }
+        let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+        Self { sandbox, servers, service: free.unwrap().to_string(), shell }
     }
 
     pub(crate) fn sandbox(&self) -> &Sandbox {
@@ -91,6 +96,7 @@ impl Session {
         // At the root of the repository `cargo run` is the `leasehold` binary.
         let command = command.replace("cargo run --release --", "leasehold").replace("/var/", &var);
         let command = command.replace("-g operators", "-g \"$(id -g)\"");
+        let command = command.replace("127.0.0.1:7420", &self.service);
         let words = command.split_inclusive([' ', '\n']).map(|word| {
             let name = word.trim_end();
             let (before, url) = name.split_at(name.find("red").unwrap_or_default());
