@@ -142,7 +142,8 @@ impl Postgres {
         ];
         let number = connection.number();
         let left = || calls.iter().for_each(|call| call.left(number));
-        let sql = "SELECT claim, (answer).*, refusal FROM leasehold.claim_all($1, $2, $3, $4, $5, $6, $7, $8)";
+        let sql =
+            "SELECT claim, (answer).*, refusal FROM leasehold.claim_all($1, $2, $3, $4, $5, $6, $7, $8)";
         let rows = connection.query(until, sql, &params, left).await;
         if !is_unknown(&rows) {
             calls.iter().for_each(Call::answered);
