@@ -2,7 +2,7 @@
 
 use crate::sandbox::Sandbox;
 
-const COMMANDS: [&[&str]; 37] = [
+const COMMANDS: [&[&str]; 39] = [
     &["run"],
     &["elect"],
     &["leader"],
@@ -17,6 +17,7 @@ const COMMANDS: [&[&str]; 37] = [
     &["force-release"],
     &["watch"],
     &["top"],
+    &["migrate"],
     &["stats"],
     &["doctor"],
     &["serve"],
