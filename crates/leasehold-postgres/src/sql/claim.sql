@@ -169,13 +169,13 @@ BEGIN
             answer := leasehold.decide(l, owners[n], ttls_ms[n], takes[n], out_ofs[n], NULL, 0, lock_delays_ms[n],
                                        holder_texts[n], NULL);
             IF (answer).outcome <> 'granted' THEN
-                -- What was granted before is undone with this block.
-                RAISE 'refused' USING ERRCODE = 'LH000';
+                -- What was granted before is undone with this block. A code that ends with 000 would stand for all of its class.
+                RAISE 'refused' USING ERRCODE = 'LH010';
             END IF;
             RETURN NEXT;
         END LOOP;
     EXCEPTION
-        WHEN SQLSTATE 'LH000' THEN
+        WHEN SQLSTATE 'LH010' THEN
             RETURN NEXT;
         WHEN SQLSTATE 'LH002' OR SQLSTATE 'LH003' OR SQLSTATE 'LH004' THEN
             GET STACKED DIAGNOSTICS why = PG_EXCEPTION_DETAIL;

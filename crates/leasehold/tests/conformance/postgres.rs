@@ -2,49 +2,28 @@
 
 use std::{
     collections::HashMap,
-    net::SocketAddr,
     sync::{Arc, Mutex},
 };
 
 use leasehold::{Builder, Leasehold, engine::Engine};
 use leasehold_testkit::{
-    FaultProxy, PgBouncer, PostgresServer,
+    FaultProxy, PostgresServer,
     conformance::{Fixture, Namespace, Need},
 };
 
 pub(crate) struct PostgresFixture {
     // Declared before the server: they end before it does.
     proxy: FaultProxy,
-    _bouncer: Option<PgBouncer>,
     server: PostgresServer,
     /// Namespaces and their databases.
     databases: Mutex<HashMap<String, String>>,
 }
 
-/// More than the suite has cases.
-const DATABASES_MAX: usize = 1000;
-
-fn database(number: usize) -> String {
-    format!("case{number}")
-}
-
 impl PostgresFixture {
     pub(crate) fn start_or_skip() -> Option<Self> {
         let server = PostgresServer::start_or_skip()?;
-        let at = server.addr();
-        Some(Self::before(server, at, None))
-    }
-
-    pub(crate) fn through_pgbouncer_or_skip() -> Option<Self> {
-        let server = PostgresServer::start_or_skip()?;
-        let bouncer = PgBouncer::start_or_skip(&server, 20, (0..DATABASES_MAX).map(database))?;
-        let at = bouncer.addr();
-        Some(Self::before(server, at, Some(bouncer)))
-    }
-
-    fn before(server: PostgresServer, at: SocketAddr, bouncer: Option<PgBouncer>) -> Self {
         server.install(&leasehold::engine::postgres::script());
-        Self { proxy: FaultProxy::start(at), _bouncer: bouncer, server, databases: Mutex::default() }
+        Some(Self { proxy: FaultProxy::start(server.addr()), server, databases: Mutex::default() })
     }
 
     /// The database of a namespace, which is made when it is first asked for.
@@ -52,9 +31,9 @@ impl PostgresFixture {
         let mut databases = self.databases.lock().unwrap();
         let number = databases.len();
         let made = databases.entry(namespace.to_owned()).or_insert_with(|| {
-            assert!(number < DATABASES_MAX, "more cases than databases");
-            self.server.database_named(&database(number));
-            database(number)
+            let name = format!("case{number}");
+            self.server.database_named(&name);
+            name
         });
         made.clone()
     }
@@ -82,11 +61,15 @@ impl Fixture for PostgresFixture {
     }
 
     fn wipe(&self) {
-        for database in self.databases.lock().unwrap().values() {
-            let sql = "TRUNCATE leasehold.locks, leasehold.holders, leasehold.waiters, leasehold.ended, \
-                       leasehold.records, leasehold.watchers, leasehold.pools, leasehold.deadlines, leasehold.dead";
-            self.server.sql(database, sql);
-        }
+        let tables =
+            ["locks", "holders", "waiters", "ended", "records", "watchers", "pools", "deadlines", "dead"];
+        let deletes: String =
+            tables.iter().map(|table| format!("DELETE FROM leasehold.{table};\n")).collect();
+        // One session for all: a process for each takes longer than the case.
+        let script: String = (self.databases.lock().unwrap().values())
+            .map(|database| format!("\\c {database}\n{deletes}"))
+            .collect();
+        self.server.sql("postgres", &script);
     }
 
     /// A black hole: connections stay open and nothing answers.
