@@ -155,7 +155,7 @@ async fn urls(table: &mut Table) {
     for (url, says) in [
         ("", "memory:"),
         ("nonsense", "redis://HOST"),
-        ("postgres://u:hunter2@h/db", "redis://HOST"),
+        ("mysql://u:hunter2@h/db", "redis://HOST"),
         ("u:hunter2@h:6379", "redis://HOST"),
     ] {
         table.row(&format!("URL {url:?}"), INVALID, &["store URL", says], Duration::ZERO, connect(url)).await;

@@ -27,7 +27,7 @@ use pages::{Page, Step, pages, root};
 use session::Session;
 
 /// Commands that a test cannot run, and why.
-const NOT_RUN: [(&str, &str); 6] = [
+const NOT_RUN: [(&str, &str); 7] = [
     ("cargo install --locked --path", "compiles for minutes what this test has compiled already"),
     ("cargo xtask test", "runs this test"),
     (
@@ -35,6 +35,7 @@ const NOT_RUN: [(&str, &str); 6] = [
         "needs a container engine; the tests start the servers of these files themselves",
     ),
     ("podman build", "needs a container engine"),
+    ("etcdctl ", "asks an etcd on its default port"),
     ("systemctl enable", "changes the machine; deploy.rs runs the command of the unit"),
     ("kubectl create secret", "needs a cluster; deploy.rs runs the commands of the manifests"),
 ];
@@ -198,7 +199,8 @@ fn execute(database: &Connection, statements: &str, fence: i64) -> rusqlite::Res
 
 #[test]
 fn every_statement_refuses_an_earlier_holder() {
-    for page in pages() {
+    // The sessions of that page are psql's; the tests of leasehold-postgres run them.
+    for page in pages().into_iter().filter(|page| page.path != "docs/postgres.md") {
         for block in page.blocks().iter().filter(|block| block.kind == "sql") {
             let database = Connection::open_in_memory().unwrap();
             let table = "CREATE TABLE deals (id INTEGER, state TEXT, fence INTEGER); INSERT INTO deals (id) VALUES (42)";
