@@ -126,10 +126,7 @@ impl Events {
     }
 
     /// What a client missed after a message, or `None` if that is not known any more; and what comes from now on.
-    fn subscribe(
-        &self,
-        after: Option<u64>,
-    ) -> (u64, Option<Vec<Arc<Message>>>, broadcast::Receiver<Arc<Message>>) {
+    fn subscribe(&self, after: Option<u64>) -> (u64, Missed, broadcast::Receiver<Arc<Message>>) {
         let kept = self.kept();
         let oldest = kept.last + 1 - kept.messages.len() as u64;
         let missed = after
@@ -138,6 +135,9 @@ impl Events {
         (kept.last, missed, self.sender.subscribe())
     }
 }
+
+/// What a client missed, or `None` if that is not known any more.
+type Missed = Option<Vec<Arc<Message>>>;
 
 /// What one client wants, and may see.
 #[derive(Debug)]

@@ -92,7 +92,8 @@ impl RecordView {
 
     fn cut(mut self) -> Self {
         for text in [&mut self.result, &mut self.result_hex].into_iter().flatten() {
-            text.truncate(text.floor_char_boundary(SHOWN));
+            let end = (0..=SHOWN.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+            text.truncate(end.unwrap_or_default());
         }
         self
     }

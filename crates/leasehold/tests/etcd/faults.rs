@@ -126,9 +126,9 @@ async fn a_claim_that_arrives_after_its_end_locks_for_nobody() {
     for round in 0..5 {
         let name = format!("job{round}");
         if round % 2 == 0 {
-            proxy.hold()
+            proxy.hold();
         } else {
-            proxy.hold_replies()
+            proxy.hold_replies();
         }
         leases.lock(&name).wait(Duration::ZERO).acquire().await.unwrap_err();
         proxy.pass();
