@@ -44,13 +44,22 @@ fn main() -> ExitCode {
 /// The main thread runs everything but a service: the kernel kills a child with the thread that forked it.
 fn run(cli: Cli) -> Result<Exit, Failure> {
     output::start_log(cli.global.verbose);
-    let mut runtime = match cli.is_service() {
-        true => tokio::runtime::Builder::new_multi_thread(),
-        false => tokio::runtime::Builder::new_current_thread(),
-    };
-    let runtime = runtime.enable_all().build()?;
+    let runtime = runtime(&cli).enable_all().build()?;
     let result = runtime.block_on(cli.execute());
     // A thread that still reads a terminal must not delay the end.
     runtime.shutdown_background();
     result
+}
+
+#[cfg(feature = "serve")]
+fn runtime(cli: &Cli) -> tokio::runtime::Builder {
+    match cli.is_service() {
+        true => tokio::runtime::Builder::new_multi_thread(),
+        false => tokio::runtime::Builder::new_current_thread(),
+    }
+}
+
+#[cfg(not(feature = "serve"))]
+fn runtime(_: &Cli) -> tokio::runtime::Builder {
+    tokio::runtime::Builder::new_current_thread()
 }

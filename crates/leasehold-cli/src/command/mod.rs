@@ -120,11 +120,9 @@ enum Command {
 
 impl Cli {
     /// Whether many requests are to share the processors; everything else runs on the main thread.
+    #[cfg(feature = "serve")]
     pub(crate) fn is_service(&self) -> bool {
-        #[cfg(feature = "serve")]
-        return matches!(self.command, Command::Serve(_));
-        #[cfg(not(feature = "serve"))]
-        false
+        matches!(self.command, Command::Serve(_))
     }
 
     /// Runs the subcommand.
