@@ -17,7 +17,7 @@ use super::super::{
 use crate::{
     clock::BootInstant,
     core::Core,
-    engine::{Acks, AnswerAll, Atomic, Claim, EngineError, Format},
+    engine::{Acks, AnswerAll, Atomic, Claim, EngineError, Fault, Format},
     error::{Error, Result},
     lease::{Bond, Cleanup, Guard, GuardSet, give_back, validity},
     name::Name,
@@ -240,6 +240,11 @@ impl CheckedSet {
             Ok(AnswerAll::Refused { claim, error }) => {
                 owed.is_owed = false;
                 Err(owed.refused(claim, error))
+            }
+            // This client has too much under way: nothing was sent, and its turn comes.
+            Err(EngineError { fault: Fault::Busy, .. }) => {
+                (owed.ended_as, owed.is_owed) = (Count::refused, false);
+                Ok(Some(Blocked { member: rest[0], holder: None }))
             }
             Err(error) => Err(owed.failed(error)),
         }
