@@ -163,6 +163,11 @@ impl TestContext {
         let clients = std::mem::take(&mut *self.clients.lock().unwrap_or_else(PoisonError::into_inner));
         futures_util::future::join_all(clients.iter().map(|client| client.close())).await;
     }
+
+    /// Gives the namespace back; its clients have ended. May block.
+    pub(super) fn end(&self) {
+        self.fixture.ended(&self.namespace.name);
+    }
 }
 
 /// Waits until `condition` holds.

@@ -58,6 +58,11 @@ pub trait Fixture: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// The case of this namespace has ended, and nothing of it is needed any more.
+    fn ended(&self, namespace: &str) {
+        let _ = namespace;
+    }
+
     /// An engine without a client ([`Need::Contract`]).
     fn engine(&self, namespace: &Namespace) -> Arc<dyn Engine> {
         panic!("{} offers no engine", namespace.name)

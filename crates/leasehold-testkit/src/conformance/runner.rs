@@ -148,6 +148,7 @@ impl Run<'_> {
 
 async fn run_case(case: Case, test: TestContext, limit: Duration) -> (&'static str, Result<(), String>) {
     let (done, outcome) = oneshot::channel();
+    let ends = test.clone();
     // Each case has its own thread and runtime: it may block, panic or hang without affecting others.
     std::thread::spawn(move || {
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
@@ -157,6 +158,7 @@ async fn run_case(case: Case, test: TestContext, limit: Duration) -> (&'static s
             ended
         });
         runtime.shutdown_background();
+        ends.end();
         let _nobody_waits_any_more = done.send(ended.map_err(|panic| message(&*panic)));
     });
     let ended = match tokio::time::timeout(limit, outcome).await {

@@ -1,4 +1,4 @@
-//! PostgreSQL as a fixture: a database of its own for every namespace, behind a proxy that breaks the network.
+//! PostgreSQL as a fixture: a database for every namespace, behind a proxy that breaks the network.
 
 use std::{
     collections::HashMap,
@@ -15,8 +15,15 @@ pub(crate) struct PostgresFixture {
     // Declared before the server: they end before it does.
     proxy: FaultProxy,
     server: PostgresServer,
-    /// Namespaces and their databases.
-    databases: Mutex<HashMap<String, String>>,
+    databases: Mutex<Databases>,
+}
+
+/// A database is hundreds of files, so the few that cases use at the same time are used again.
+#[derive(Default)]
+struct Databases {
+    by_namespace: HashMap<String, String>,
+    free: Vec<String>,
+    created: usize,
 }
 
 impl PostgresFixture {
@@ -26,17 +33,28 @@ impl PostgresFixture {
         Some(Self { proxy: FaultProxy::start(server.addr()), server, databases: Mutex::default() })
     }
 
-    /// The database of a namespace, which is made when it is first asked for.
+    /// The database of a namespace, which is empty when it is first asked for.
     fn database(&self, namespace: &str) -> String {
         let mut databases = self.databases.lock().unwrap();
-        let number = databases.len();
-        let made = databases.entry(namespace.to_owned()).or_insert_with(|| {
-            let name = format!("case{number}");
+        if let Some(name) = databases.by_namespace.get(namespace) {
+            return name.clone();
+        }
+        let name = databases.free.pop().unwrap_or_else(|| {
+            databases.created += 1;
+            let name = format!("case{}", databases.created);
             self.server.database_named(&name);
             name
         });
-        made.clone()
+        databases.by_namespace.insert(namespace.to_owned(), name.clone());
+        name
     }
+}
+
+const TABLES: [&str; 9] =
+    ["locks", "holders", "waiters", "ended", "records", "watchers", "pools", "deadlines", "dead"];
+
+fn deletes() -> String {
+    TABLES.map(|table| format!("DELETE FROM leasehold.{table};\n")).concat()
 }
 
 impl Fixture for PostgresFixture {
@@ -60,14 +78,24 @@ impl Fixture for PostgresFixture {
         self.server.sql(&self.database(namespace), sql).lines().map(str::to_owned).collect()
     }
 
+    fn ended(&self, namespace: &str) {
+        let Some(name) = self.databases.lock().unwrap().by_namespace.remove(namespace) else { return };
+        // A call that is still under way must not add to the next case.
+        let tables = TABLES.map(|table| format!("leasehold.{table}")).join(", ");
+        let script = format!(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+             WHERE datname = '{name}' AND pid <> pg_backend_pid();\n\
+             BEGIN;\nLOCK TABLE {tables};\n{}COMMIT;",
+            deletes()
+        );
+        self.server.sql(&name, &script);
+        self.databases.lock().unwrap().free.push(name);
+    }
+
     fn wipe(&self) {
-        let tables =
-            ["locks", "holders", "waiters", "ended", "records", "watchers", "pools", "deadlines", "dead"];
-        let deletes: String =
-            tables.iter().map(|table| format!("DELETE FROM leasehold.{table};\n")).collect();
         // One session for all: a process for each takes longer than the case.
-        let script: String = (self.databases.lock().unwrap().values())
-            .map(|database| format!("\\c {database}\n{deletes}"))
+        let script: String = (self.databases.lock().unwrap().by_namespace.values())
+            .map(|database| format!("\\c {database}\n{}", deletes()))
             .collect();
         self.server.sql("postgres", &script);
     }
