@@ -4,6 +4,7 @@
 //! One that may have had an effect is repeated only if its caller says that a repetition is the same answer.
 
 use std::{
+    pin::pin,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -11,11 +12,11 @@ use std::{
     time::Duration,
 };
 
-use futures_util::Stream;
+use futures_util::{Stream, StreamExt, stream::FuturesUnordered};
 use http::uri::PathAndQuery;
 use leasehold_core::{
     clock::{Clock, Until},
-    engine::{EngineError, EngineOptions, Fault},
+    engine::{EngineError, EngineOptions, Fault, registry::Call},
     error::{Error, Result},
 };
 use prost::Message;
@@ -28,10 +29,12 @@ use tonic::{
 use tonic_prost::ProstCodec;
 
 use super::{
-    proto::{AuthenticateRequest, AuthenticateResponse},
+    proto::{AuthenticateRequest, AuthenticateResponse, StatusRequest, StatusResponse},
     reply::{Meaning, failure, meaning},
     url::{Login, StoreUrl},
 };
+
+pub(crate) const STATUS: &str = "/etcdserverpb.Maintenance/Status";
 
 /// Largest answer: all waiters of a name, or a page of records.
 const ANSWER_MAX_BYTES: usize = 64 << 20;
@@ -46,11 +49,32 @@ const LEADERLESS_PAUSE: Duration = Duration::from_millis(30);
 const TRY_MIN: Duration = Duration::from_millis(100);
 
 /// Whether a call may be sent again although it may have had an effect.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Again {
-    /// The second answer says what the first one did.
+#[derive(Clone, Copy)]
+pub(crate) enum Again<'a> {
+    /// The second answer says what the first one did, and one that comes later changes nothing.
     Same,
+    /// A claim, of these attempts. Each one that is sent is a copy that may come later than its attempt's end.
+    Claim(&'a [Call<()>]),
     Never,
+}
+
+impl Again<'_> {
+    fn may_repeat(self) -> bool {
+        !matches!(self, Self::Never)
+    }
+
+    fn leaves(self) -> Result<(), EngineError> {
+        let Self::Claim(attempts) = self else { return Ok(()) };
+        attempts.iter().try_for_each(|attempt| attempt.leaves(None))?;
+        attempts.iter().for_each(|attempt| attempt.left(0));
+        Ok(())
+    }
+
+    /// The last one that was sent is answered, or never arrives.
+    fn answered(self) {
+        let Self::Claim(attempts) = self else { return };
+        attempts.iter().for_each(Call::answered);
+    }
 }
 
 /// The members that a URL names.
@@ -118,7 +142,7 @@ impl Members {
         &self,
         path: &'static str,
         request: Q,
-        again: Again,
+        again: Again<'_>,
         until: Until,
     ) -> Result<A, EngineError>
     where
@@ -135,18 +159,25 @@ impl Members {
             // One that hangs leaves time for the others.
             let now = self.clock.now();
             let share = until.since(now) / u32::try_from(left.clamp(1, self.members.len())).unwrap_or(1);
-            let limit = if again == Again::Same { until.min(now + share.max(TRY_MIN)) } else { until };
+            let limit = if again.may_repeat() { until.min(now + share.max(TRY_MIN)) } else { until };
+            again.leaves()?;
             let error = match self.clock.bounded(limit, self.ask(member, path, request.clone())).await {
-                Some(Ok(answer)) => return Ok(answer),
+                Some(Ok(answer)) => {
+                    again.answered();
+                    return Ok(answer);
+                }
                 Some(Err(status)) => match meaning(&status) {
                     Meaning::Broken { was_sent } => {
+                        if !was_sent {
+                            again.answered();
+                        }
                         member.hang_up();
                         self.leave(place);
                         failure(&status, was_sent)
                     }
                     Meaning::Elsewhere => {
                         self.leave(place);
-                        if again == Again::Same {
+                        if again.may_repeat() {
                             // Without a leader, or behind with its work: that passes.
                             self.clock.sleep_until(until.min(self.clock.now() + LEADERLESS_PAUSE)).await;
                             left = left.max(1);
@@ -154,10 +185,14 @@ impl Members {
                         failure(&status, true)
                     }
                     Meaning::LoginOver if failed.is_none() => {
+                        again.answered();
                         self.log_out();
                         EngineError::new(Fault::Unreachable, status.message())
                     }
-                    Meaning::Answer | Meaning::LoginOver => return Err(failure(&status, true)),
+                    Meaning::Answer | Meaning::LoginOver => {
+                        again.answered();
+                        return Err(failure(&status, true));
+                    }
                 },
                 None => {
                     // A caller in a hurry says nothing about the member.
@@ -168,7 +203,7 @@ impl Members {
                     EngineError::no_answer()
                 }
             };
-            let may_repeat = error.fault == Fault::Unreachable || again == Again::Same;
+            let may_repeat = error.fault == Fault::Unreachable || again.may_repeat();
             let error =
                 failed.filter(|before: &EngineError| before.fault == Fault::NoAnswer).unwrap_or(error);
             if !may_repeat || self.clock.now() >= until || matches!(error.fault, Fault::Refused(_)) {
@@ -245,9 +280,26 @@ impl Members {
         let _left = self.current.compare_exchange(place, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
+    /// Which member leads; the one that is used if that is not found soon, or the URL does not name it.
+    pub(crate) async fn leader(&self) -> usize {
+        let place = self.place();
+        if self.members.len() == 1 {
+            return place;
+        }
+        let leads = async |(place, member)| {
+            let status: StatusResponse = self.ask(member, STATUS, StatusRequest {}).await.ok()?;
+            (status.header?.member_id == status.leader).then_some(place)
+        };
+        let asked: FuturesUnordered<_> = self.members.iter().enumerate().map(leads).collect();
+        let found = pin!(asked.filter_map(std::future::ready));
+        let until = self.clock.now() + SILENT;
+        self.clock.bounded(until, found.into_future()).await.and_then(|(found, _)| found).unwrap_or(place)
+    }
+
     /// Opens a stream. The first request must be in `requests` already: a member answers nothing before it.
     pub(crate) async fn stream<Q, A>(
         &self,
+        place: usize,
         path: &'static str,
         requests: impl Stream<Item = Q> + Send + 'static,
     ) -> Result<Streaming<A>, EngineError>
@@ -255,7 +307,6 @@ impl Members {
         Q: Message + 'static,
         A: Message + Default + 'static,
     {
-        let place = self.current.load(Ordering::Relaxed);
         let member = &self.members[place];
         let opened = async {
             let mut request = Request::new(requests);

@@ -8,7 +8,7 @@ use leasehold_core::{
 
 use super::{
     Etcd, Result,
-    channel::Again,
+    channel::{Again, STATUS},
     proto::{
         AlarmRequest, AlarmResponse, LeaseGrantRequest, LeaseGrantResponse, MemberListRequest,
         MemberListResponse, StatusRequest, StatusResponse,
@@ -49,8 +49,7 @@ impl Etcd {
     pub(crate) async fn inspect_health(&self, until: Until) -> Result<Health> {
         let hosts: Vec<_> = self.members.hosts().map(str::to_owned).collect();
         let status = |host: String| async move {
-            let path = "/etcdserverpb.Maintenance/Status";
-            let status = self.members.call_member(&host, path, StatusRequest {}, until).await;
+            let status = self.members.call_member(&host, STATUS, StatusRequest {}, until).await;
             (host, status)
         };
         let named: Vec<(String, Result<StatusResponse>)> = join_all(hosts.iter().cloned().map(status)).await;

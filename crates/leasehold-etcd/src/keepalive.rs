@@ -39,6 +39,8 @@ struct Stream {
     requests: Option<mpsc::UnboundedSender<LeaseKeepAliveRequest>>,
     pending: Pending,
     number: u64,
+    /// The term of the leader that answers.
+    term: Option<u64>,
     /// Since when an answer is waited for.
     waits_since: Option<BootInstant>,
 }
@@ -125,7 +127,7 @@ impl KeepAlive {
         answered
     }
 
-    fn answered(&self, number: u64, LeaseKeepAliveResponse { id, ttl }: LeaseKeepAliveResponse) {
+    fn answered(&self, number: u64, LeaseKeepAliveResponse { header, id, ttl }: LeaseKeepAliveResponse) {
         let mut stream = self.stream();
         if stream.number != number {
             return;
@@ -139,6 +141,11 @@ impl KeepAlive {
             stream.pending.remove(&id);
         }
         stream.waits_since = (!stream.pending.is_empty()).then(|| self.clock.now());
+        let term = header.map_or(0, |header| header.raft_term);
+        if *stream.term.get_or_insert(term) != term {
+            // Another one leads now, and is asked from here on.
+            stream.reset();
+        }
     }
 
     fn ended(&self, number: u64) {
@@ -161,8 +168,9 @@ async fn read(
     number: u64,
     queued: mpsc::UnboundedReceiver<LeaseKeepAliveRequest>,
 ) {
-    let place = members.place();
-    match members.stream::<_, LeaseKeepAliveResponse>(PATH, stream_of(queued)).await {
+    // The others would pass each renewal on to it, one after the other.
+    let place = members.leader().await;
+    match members.stream::<_, LeaseKeepAliveResponse>(place, PATH, stream_of(queued)).await {
         Err(error) => tracing::debug!(%error, "no stream of keep-alives"),
         Ok(mut answers) => loop {
             match answers.message().await {

@@ -1,13 +1,13 @@
 //! Claims and ends of attempts, and what is about them all.
 
-use std::num::NonZeroU32;
+use std::{num::NonZeroU32, slice::from_ref};
 
 use futures_util::future::join;
 use leasehold_core::{
     clock::{BootInstant, Until},
     engine::{
         Answer, AnswerAll, Claim, Converted, EngineError, Fault, Fut, Grant, Held, Hold, Leases, Mode,
-        Released, Renewed, WAITERS_MAX, registry::Call,
+        Released, Renewed, WAITERS_MAX,
     },
     error::Refusal,
     fence::Fence,
@@ -100,7 +100,8 @@ impl Etcd {
                 false => writes(&keys, claim, lease.id, seen.as_ref()),
             };
             success.extend(reads(&keys, claim.mode));
-            let txn = self.claim_txn(&call, (compare, success, reads(&keys, claim.mode)), until);
+            let again = Again::Claim(from_ref(&call));
+            let txn = self.txn(compare, success, reads(&keys, claim.mode), again, until);
             let (replies, kept) = join(txn, self.cover(claim, lease, since, until)).await;
             let mut replies = match replies {
                 Err(error) if is_no_lease(&error) => {
@@ -112,7 +113,7 @@ impl Etcd {
             let now = Seen::take(&keys, claim.mode, &mut replies)?;
             let found = (&now, replies.succeeded && !looks);
             looks = false;
-            if let Some(answer) = self.judge(&call, claim, &keys, found, (since, kept), until).await? {
+            if let Some(answer) = self.judge(claim, &keys, found, (since, kept), until).await? {
                 return Ok(answer);
             }
             seen = Some(now);
@@ -125,7 +126,6 @@ impl Etcd {
     /// it has to be sent again.
     async fn judge(
         &self,
-        call: &Call<()>,
         claim: &Claim,
         keys: &Keys,
         (seen, is_new): (&Seen, bool),
@@ -144,7 +144,7 @@ impl Etcd {
             }
             if let Some(error) = refused {
                 if place.is_some() && is_new {
-                    self.take_back(call, claim, keys, until).await?;
+                    self.take_back(claim, keys, until).await?;
                 }
                 return Err(error);
             }
@@ -246,9 +246,9 @@ impl Etcd {
     }
 
     /// Removes what a claim wrote that cannot be granted.
-    async fn take_back(&self, call: &Call<()>, claim: &Claim, keys: &Keys, until: Until) -> Result<()> {
+    async fn take_back(&self, claim: &Claim, keys: &Keys, until: Until) -> Result<()> {
         let own = keys.attempt(&claim.owner);
-        let _replies = self.claim_txn(call, (Vec::new(), vec![delete(own)], Vec::new()), until).await?;
+        self.txn(Vec::new(), vec![delete(own)], Vec::new(), Again::Same, until).await?;
         Ok(())
     }
 

@@ -25,7 +25,7 @@ mod watch;
 
 use std::sync::{Arc, Mutex, Weak, atomic::Ordering};
 
-use channel::Members;
+use channel::{Again, Members, STATUS};
 use futures_util::{Stream, stream};
 pub use health::WARNING_CODES;
 use keepalive::KeepAlive;
@@ -165,9 +165,8 @@ impl Engine for Etcd {
 
     fn connect(&self, until: Until) -> Fut<'_, ()> {
         Box::pin(async move {
-            let path = "/etcdserverpb.Maintenance/Status";
             let _status: StatusResponse =
-                self.members.call(path, StatusRequest {}, channel::Again::Same, until).await?;
+                self.members.call(STATUS, StatusRequest {}, Again::Same, until).await?;
             Ok(())
         })
     }

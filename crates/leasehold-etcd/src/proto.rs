@@ -6,8 +6,12 @@ use prost::{Enumeration, Message, Oneof};
 
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct ResponseHeader {
+    #[prost(uint64, tag = "2")]
+    pub(crate) member_id: u64,
     #[prost(int64, tag = "3")]
     pub(crate) revision: i64,
+    #[prost(uint64, tag = "4")]
+    pub(crate) raft_term: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -280,6 +284,8 @@ pub(crate) struct LeaseKeepAliveRequest {
 
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct LeaseKeepAliveResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
     #[prost(int64, tag = "2")]
     pub(crate) id: i64,
     #[prost(int64, tag = "3")]
@@ -304,6 +310,8 @@ pub(crate) struct StatusRequest {}
 
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct StatusResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
     #[prost(string, tag = "2")]
     pub(crate) version: String,
     #[prost(int64, tag = "3")]

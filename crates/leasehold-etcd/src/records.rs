@@ -3,7 +3,7 @@
 //! What is under a key and under B is read, [`decide`] decides, and the outcome is written if nothing has changed meanwhile.
 //! The fence of an execution is one more than the revision at which its key was read: whoever begins later reads a later one.
 
-use std::{collections::HashSet, time::Duration};
+use std::{collections::HashSet, slice::from_ref, time::Duration};
 
 use futures_util::future::try_join_all;
 use leasehold_core::{
@@ -138,7 +138,8 @@ impl Etcd {
             put(begin.key.as_str().into(), begin.text(fence), lease.id),
             put(keys::begun(&begin.key), fence.to_string().into(), kept),
         ];
-        match self.claim_txn(call, (found.unchanged(&begin.key), writes, Vec::new()), until).await {
+        let again = Again::Claim(from_ref(call));
+        match self.txn(found.unchanged(&begin.key), writes, Vec::new(), again, until).await {
             Ok(replies) => Ok(replies.succeeded.then_some(fence)),
             Err(error) if is_no_lease(&error) => {
                 self.shared.forget(kept);
@@ -181,7 +182,7 @@ impl Etcd {
                 (None, Outcome::Retry) if found.record.is_none() => return Ok(Settled::Stored),
                 (None, _) => (0, vec![delete(key.as_str().into())]),
             };
-            match self.txn(found.unchanged(key), write, Vec::new(), Again::Same, until).await {
+        match self.txn(found.unchanged(key), write, Vec::new(), Again::Same, until).await {
                 Ok(replies) if replies.succeeded => return Ok(Settled::Stored),
                 Ok(_) => {}
                 Err(error) if is_no_lease(&error) => self.shared.forget(lease),

@@ -51,17 +51,10 @@ impl Etcd {
                 success.extend(puts);
             }
             let failure = keys.iter().zip(claims).flat_map(|(keys, claim)| reads(keys, claim.mode)).collect();
-            for call in &calls {
-                call.leaves(None)?;
-                call.left(0);
-            }
             let covers = missing.iter().zip(&leases);
             let covers = join_all(covers.map(|(at, lease)| self.cover(&claims[*at], *lease, since, until)));
-            let txn = self.txn(compare, success, failure, Again::Same, until);
+            let txn = self.txn(compare, success, failure, Again::Claim(&calls), until);
             let (replies, covers) = join(txn, covers).await;
-            if !matches!(&replies, Err(error) if error.fault == Fault::NoAnswer) {
-                calls.iter().for_each(|call| call.answered());
-            }
             let mut replies = match replies {
                 Err(error) if is_no_lease(&error) => {
                     for at in &missing {

@@ -2,11 +2,7 @@
 
 use std::sync::PoisonError;
 
-use leasehold_core::{
-    clock::Until,
-    engine::{Fault, registry::Call},
-    owner::OwnerId,
-};
+use leasehold_core::{clock::Until, owner::OwnerId};
 use rand::RngExt;
 
 use super::{
@@ -32,30 +28,12 @@ impl Etcd {
         compare: Vec<Compare>,
         success: Vec<RequestOp>,
         failure: Vec<RequestOp>,
-        again: Again,
+        again: Again<'_>,
         until: Until,
     ) -> Result<Replies> {
         let request = TxnRequest { compare, success, failure };
         let response: TxnResponse = self.members.call("/etcdserverpb.KV/Txn", request, again, until).await?;
         Ok(response.into())
-    }
-
-    /// A transaction that is a copy of a claim: the end of its attempt must know of it.
-    pub(crate) async fn claim_txn(
-        &self,
-        call: &Call<()>,
-        (compare, success, failure): (Vec<Compare>, Vec<RequestOp>, Vec<RequestOp>),
-        until: Until,
-    ) -> Result<Replies> {
-        call.leaves(None)?;
-        call.left(0);
-        let replies = self.txn(compare, success, failure, Again::Same, until).await;
-        match &replies {
-            // What was not answered stays unanswered.
-            Err(error) if error.fault == Fault::NoAnswer => {}
-            _ => call.answered(),
-        }
-        replies
     }
 
     pub(crate) async fn read(&self, range: RangeRequest, until: Until) -> Result<RangeResponse> {

@@ -257,7 +257,7 @@ async fn read(
     queued: mpsc::UnboundedReceiver<WatchRequest>,
 ) {
     let place = members.place();
-    let why = match members.stream::<_, WatchResponse>(PATH, stream_of(queued)).await {
+    let why = match members.stream::<_, WatchResponse>(place, PATH, stream_of(queued)).await {
         Err(error) => error.to_string(),
         Ok(mut events) => loop {
             match events.message().await {

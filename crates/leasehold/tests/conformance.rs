@@ -107,8 +107,16 @@ async fn redis_sentinel_conforms() {
 #[cfg(feature = "etcd")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn etcd_conforms() {
-    if let Some(fixture) = etcd::EtcdFixture::start_or_skip() {
+    if let Some(fixture) = etcd::EtcdFixture::start_or_skip(1) {
         leasehold_testkit::conformance::run("etcd", fixture).await.conclude();
+    }
+}
+
+#[cfg(feature = "etcd")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn etcd_cluster_conforms() {
+    if let Some(fixture) = etcd::EtcdFixture::start_or_skip(3) {
+        leasehold_testkit::conformance::run("etcd, three members", fixture).await.conclude();
     }
 }
 

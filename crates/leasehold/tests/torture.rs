@@ -1,6 +1,6 @@
 //! Four processes of fifty tasks fight for a few locks of every kind, one of them is killed, another is stopped past its ttl; a
 //! resource checks fences, and the history of all is judged.
-#![cfg(any(feature = "redis", feature = "sqlite", feature = "postgres"))]
+#![cfg(any(feature = "etcd", feature = "redis", feature = "sqlite", feature = "postgres"))]
 #![expect(clippy::print_stdout, reason = "says how much was judged")]
 
 use std::{
@@ -158,6 +158,15 @@ fn judge(dir: &Path, kind: Kind) -> usize {
     assert!(violations.is_empty(), "{kind}: {} violations, first: {}", violations.len(), violations[0]);
     assert!(history.granted() >= wanted(), "{} grants: {kind}", history.granted());
     history.granted()
+}
+
+#[cfg(feature = "etcd")]
+#[test]
+fn etcd_keeps_its_promises_under_torture() {
+    let Some(etcd) = leasehold_testkit::EtcdSet::builder(1).start_or_skip() else { return };
+    println!("{} grants, no violation", fight(&etcd.url()));
+    let no_attempt = || etcd.ctl(&["get", "--prefix", "--keys-only", "lock:"]).trim().is_empty();
+    eventually(Duration::from_secs(20), "no lock or waiter to be left", no_attempt);
 }
 
 #[cfg(feature = "redis")]

@@ -13,8 +13,8 @@ pub(crate) struct EtcdFixture {
 }
 
 impl EtcdFixture {
-    pub(crate) fn start_or_skip() -> Option<Self> {
-        EtcdSet::builder(1).start_or_skip().map(|etcd| Self { etcd })
+    pub(crate) fn start_or_skip(members: usize) -> Option<Self> {
+        EtcdSet::builder(members).start_or_skip().map(|etcd| Self { etcd })
     }
 }
 
