@@ -5,8 +5,9 @@ use std::{
     time::Duration,
 };
 
+use futures_util::TryStreamExt;
 use leasehold::{
-    Clock,
+    Clock, Leasehold,
     engine::{EngineOptions, redis::Servers},
 };
 use rusqlite::{Connection, OpenFlags};
@@ -19,6 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) enum Leftovers {
     Servers { store: String, were_empty: bool, run: String },
     File { path: PathBuf, run: String },
+    /// All that a run writes ends by itself, at the latest when it is a day old.
+    Ends { store: String, run: String },
 }
 
 impl Leftovers {
@@ -27,6 +30,9 @@ impl Leftovers {
         let run = policy::prefix(run);
         if let Some(path) = file_of(store) {
             return Ok(Self::File { path, run });
+        }
+        if store.starts_with("etcd") {
+            return Ok(Self::Ends { store: store.into(), run });
         }
         // One that is down may have something.
         let were_empty = servers(store)?.are_empty().await.unwrap_or(false);
@@ -42,12 +48,13 @@ impl Leftovers {
                 swept.map(drop).map_err(|error| error.to_string().into())
             }
             Self::File { path, run } => remove_rows(path, run),
+            Self::Ends { store, run } => release_all(store, run).await,
         }
     }
 
     /// How a person finds what could not be removed.
     pub(crate) fn pattern(&self) -> String {
-        let (Self::Servers { run, .. } | Self::File { run, .. }) = self;
+        let (Self::Servers { run, .. } | Self::File { run, .. } | Self::Ends { run, .. }) = self;
         format!("*{run}*")
     }
 }
@@ -63,6 +70,19 @@ fn servers(store: &str) -> leasehold::Result<Servers> {
         max_ttl: Duration::from_secs(300),
     };
     Servers::open(store, &options)
+}
+
+/// Locks of killed workers are free at once.
+async fn release_all(store: &str, run: &str) -> Result<()> {
+    let leases = Leasehold::connect(store).await?;
+    let mut locks = leases.list(run);
+    while let Some(lock) = locks.try_next().await? {
+        for holder in &lock.holders.shown {
+            // One that is gone by now was given back.
+            let _released = leases.force_release(&lock.name, holder.fence).await?;
+        }
+    }
+    Ok(leases.close().await?)
 }
 
 /// The file of an embedded store.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use leasehold::{Leasehold, engine::MemberState};
-use leasehold_testkit::{ClusterSet, QuorumSet, SentinelSet};
+use leasehold_testkit::{ClusterSet, EtcdMember, EtcdSet, QuorumSet, SentinelSet, poll};
 use serde::{Deserialize, Serialize};
 
 use crate::{Result, show::Show, supervisor::Supervisor, worker::QUORUM_TTL_MAX};
@@ -15,6 +15,8 @@ use crate::{Result, show::Show, supervisor::Supervisor, worker::QUORUM_TTL_MAX};
 const NODES: usize = 5;
 /// Nodes of a quorum that go together.
 const MINORITY: usize = 2;
+/// Of etcd.
+const MEMBERS: usize = 3;
 /// A key whose primary is killed.
 const KEY: &str = "leasehold";
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -28,6 +30,8 @@ pub enum Topology {
     Cluster,
     /// Five independent servers; two are killed and come back empty, then two others are killed
     Quorum,
+    /// Three members of etcd; the leader is killed and comes back, then another member is killed
+    Etcd,
 }
 
 impl Topology {
@@ -37,6 +41,7 @@ impl Topology {
             Self::Sentinel => "sentinel",
             Self::Cluster => "cluster",
             Self::Quorum => "quorum",
+            Self::Etcd => "etcd",
         }
     }
 }
@@ -54,6 +59,7 @@ enum Set {
     Sentinel(SentinelSet),
     Cluster(ClusterSet),
     Quorum(QuorumSet),
+    Etcd(EtcdSet),
 }
 
 type Act = fn(&Set, &Show);
@@ -65,6 +71,7 @@ impl Stage {
             Topology::Sentinel => Set::Sentinel(SentinelSet::builder().start()?),
             Topology::Cluster => Set::Cluster(ClusterSet::builder().start()?),
             Topology::Quorum => Set::Quorum(QuorumSet::builder(NODES).arg("appendfsync", "no").start()?),
+            Topology::Etcd => Set::Etcd(EtcdSet::builder(MEMBERS).start()?),
         };
         // The last is the first.
         let few = MINORITY as u32;
@@ -74,6 +81,7 @@ impl Stage {
             Topology::Quorum => {
                 vec![(65, few, kill_others), (35, 0, bring_back_empty), (15, few, kill_minority)]
             }
+            Topology::Etcd => vec![(65, 1, kill_member), (40, 0, bring_back), (15, 1, kill_leader)],
         };
         Ok(Self { set: Arc::new(set), acts, killed: 0, playing: None })
     }
@@ -83,6 +91,7 @@ impl Stage {
             Set::Sentinel(set) => set.url(),
             Set::Cluster(set) => set.url(),
             Set::Quorum(set) => set.url(),
+            Set::Etcd(set) => set.url(),
         }
     }
 
@@ -97,6 +106,7 @@ impl Stage {
             ),
             Set::Cluster(set) => format!("redis-server: a cluster of {} nodes", set.nodes().len()),
             Set::Quorum(set) => format!("redis-server: {} independent nodes", set.nodes().len()),
+            Set::Etcd(set) => format!("etcd: {} members", set.members().len()),
         }
     }
 
@@ -224,4 +234,44 @@ async fn all_vote(set: &QuorumSet) -> Result<bool> {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     Ok(false)
+}
+
+fn leader_of(set: &EtcdSet) -> &EtcdMember {
+    poll(PATIENCE, || set.leader()).expect("a majority is up and has a leader")
+}
+
+fn kill_leader(set: &Set, show: &Show) {
+    let Set::Etcd(set) = set else { return };
+    let (leader, began) = (leader_of(set), Instant::now());
+    show.fault(
+        format!("kill -9 the leader (port {})", leader.addr().port()),
+        "no lock is granted until the two others have elected one of them",
+    );
+    leader.kill();
+    let next = leader_of(set);
+    show.print(format!(
+        "port {} leads after {:.1} s, and has every lock: a grant counts once a majority has it",
+        next.addr().port(),
+        began.elapsed().as_secs_f64()
+    ));
+}
+
+fn bring_back(set: &Set, show: &Show) {
+    let Set::Etcd(set) = set else { return };
+    for member in set.members().iter().filter(|member| !member.runs()) {
+        member.restart();
+        member.wait();
+        show.fault(format!("the member on port {} comes back", member.addr().port()), "it catches up");
+    }
+}
+
+fn kill_member(set: &Set, show: &Show) {
+    let Set::Etcd(set) = set else { return };
+    let leader = leader_of(set).addr();
+    let Some(member) = set.members().iter().find(|member| member.addr() != leader) else { return };
+    member.kill();
+    show.fault(
+        format!("kill -9 the member on port {}", member.addr().port()),
+        "its clients go on with another one",
+    );
 }

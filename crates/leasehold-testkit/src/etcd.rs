@@ -288,7 +288,8 @@ impl EtcdMember {
         ready.unwrap_or_else(|| Err(ServerError::Silent { log: log_tail(&self.log) }))
     }
 
-    fn runs(&self) -> bool {
+    /// Whether its process runs.
+    pub fn runs(&self) -> bool {
         self.child().as_ref().is_some_and(|child| child.is_running().unwrap_or(false))
     }
 

@@ -26,7 +26,7 @@ pub(crate) static DEMO: Demo = Demo {
         text: include_str!("../../policies/crawler.toml"),
         ttl_variable: None,
     },
-    topologies: &[Topology::Quorum],
+    topologies: &[Topology::Quorum, Topology::Etcd],
     variants: &[],
     set_up,
     supervise: |supervisor| Box::pin(supervise(supervisor)),

@@ -7,7 +7,7 @@ use leasehold_testkit::RedisServer;
 use crate::demo_run::DemoRun;
 
 /// What each kind shows, in the words of its acts.
-const STAGES: [(&str, &str, &[&str]); 4] = [
+const STAGES: [(&str, &str, &[&str]); 5] = [
     (env!("CARGO_BIN_EXE_flash-sale"), "sentinel", &["kill -9 the primary", "the sentinels promoted port"]),
     (
         env!("CARGO_BIN_EXE_recovery"),
@@ -19,6 +19,11 @@ const STAGES: [(&str, &str, &[&str]); 4] = [
         env!("CARGO_BIN_EXE_crawler"),
         "quorum",
         &["three of five are still a majority", "both come back empty", "all five vote again"],
+    ),
+    (
+        env!("CARGO_BIN_EXE_crawler"),
+        "etcd",
+        &["kill -9 the leader", "and has every lock", "comes back", "kill -9 the member"],
     ),
 ];
 
