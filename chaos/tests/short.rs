@@ -73,3 +73,15 @@ fn a_quorum_keeps_every_promise_while_its_nodes_lose_data() {
     assert_kept(&report);
     assert_eq!(report["excused_overlaps"], 0, "{report}");
 }
+
+#[test]
+fn postgres_keeps_every_promise() {
+    let Some(report) = run(&["--topology", "postgres"]) else { return };
+    assert_kept(&report);
+}
+
+#[test]
+fn etcd_keeps_every_promise() {
+    let Some(report) = run(&["--topology", "etcd"]) else { return };
+    assert_kept(&report);
+}

@@ -1,6 +1,8 @@
 //! The topologies, one file each with its faults.
 
 pub(crate) mod cluster;
+pub(crate) mod etcd;
+pub(crate) mod postgres;
 pub(crate) mod quorum;
 pub(crate) mod sentinel;
 pub(crate) mod single;
@@ -95,6 +97,10 @@ pub(crate) enum Kind {
     Cluster,
     /// Five nodes that vote
     Quorum,
+    /// One PostgreSQL
+    Postgres,
+    /// Three members of etcd
+    Etcd,
 }
 
 pub(crate) fn run(options: &Options) -> Result<bool, Failure> {
@@ -103,6 +109,8 @@ pub(crate) fn run(options: &Options) -> Result<bool, Failure> {
         Kind::Sentinel => fault_loop::run::<sentinel::Sentinel>(options),
         Kind::Cluster => fault_loop::run::<cluster::Cluster>(options),
         Kind::Quorum => fault_loop::run::<quorum::Quorum>(options),
+        Kind::Postgres => fault_loop::run::<postgres::Postgres>(options),
+        Kind::Etcd => fault_loop::run::<etcd::Etcd>(options),
     }
 }
 

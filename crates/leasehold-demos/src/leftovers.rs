@@ -18,10 +18,20 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where a run may leave something.
 pub(crate) enum Leftovers {
-    Servers { store: String, were_empty: bool, run: String },
-    File { path: PathBuf, run: String },
+    Servers {
+        store: String,
+        were_empty: bool,
+        run: String,
+    },
+    File {
+        path: PathBuf,
+        run: String,
+    },
     /// All that a run writes ends by itself, at the latest when it is a day old.
-    Ends { store: String, run: String },
+    Ends {
+        store: String,
+        run: String,
+    },
 }
 
 impl Leftovers {

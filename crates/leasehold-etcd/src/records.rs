@@ -182,7 +182,7 @@ impl Etcd {
                 (None, Outcome::Retry) if found.record.is_none() => return Ok(Settled::Stored),
                 (None, _) => (0, vec![delete(key.as_str().into())]),
             };
-        match self.txn(found.unchanged(key), write, Vec::new(), Again::Same, until).await {
+            match self.txn(found.unchanged(key), write, Vec::new(), Again::Same, until).await {
                 Ok(replies) if replies.succeeded => return Ok(Settled::Stored),
                 Ok(_) => {}
                 Err(error) if is_no_lease(&error) => self.shared.forget(lease),
