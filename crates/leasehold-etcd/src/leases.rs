@@ -144,7 +144,7 @@ impl Etcd {
             }
             if let Some(error) = refused {
                 if place.is_some() && is_new {
-                    self.take_back(claim, keys, until).await?;
+                    self.take_back(claim, keys, seen.revision, until).await?;
                 }
                 return Err(error);
             }
@@ -245,10 +245,11 @@ impl Etcd {
         }
     }
 
-    /// Removes what a claim wrote that cannot be granted.
-    async fn take_back(&self, claim: &Claim, keys: &Keys, until: Until) -> Result<()> {
-        let own = keys.attempt(&claim.owner);
-        self.txn(Vec::new(), vec![delete(own)], Vec::new(), Again::Same, until).await?;
+    /// Removes what a claim that cannot be granted wrote at this revision: its key, and maybe a limit.
+    async fn take_back(&self, claim: &Claim, keys: &Keys, revision: i64, until: Until) -> Result<()> {
+        let (own, limit) = (delete(keys.attempt(&claim.owner)), delete(keys.limit.clone()));
+        let wrote_limit = vec![written(keys.limit.clone(), revision)];
+        self.txn(wrote_limit, vec![own.clone(), limit], vec![own], Again::Same, until).await?;
         Ok(())
     }
 

@@ -12,7 +12,7 @@
 //! | a resource that checks fences | [`Register`] |
 //! | many tasks that compete for a few locks | [`load`] |
 //! | a verdict on the history of many processes | [`history`] |
-//! | a verdict on an engine | [`conformance`] |
+//! | a verdict on an engine | [`conformance`], and [`walk`] to compare it with another one |
 //! | to wait for a condition without guessing a sleep | [`eventually`], [`eventually_async`] |
 //!
 //! Without the feature `cases` there are only the servers and sets of them.
@@ -46,6 +46,8 @@ pub mod resp;
 mod server;
 mod server_builder;
 mod sets;
+#[cfg(feature = "cases")]
+pub mod walk;
 
 pub use certificates::Certificates;
 pub use etcd::{EtcdMember, EtcdSet, EtcdSetBuilder};

@@ -6,14 +6,11 @@ mod faults;
 mod health;
 mod layout;
 mod login;
-#[cfg(feature = "memory")]
-#[path = "../walk/mod.rs"]
-mod steps;
 
 use std::{sync::OnceLock, time::Duration};
 
 use leasehold::{Builder, Leasehold};
-use leasehold_testkit::{EtcdSet, Helper, eventually_async};
+use leasehold_testkit::{EtcdSet, Helper, eventually_async, walk};
 
 /// For things that take a moment on a busy machine.
 const LONG: Duration = Duration::from_secs(60);
@@ -70,8 +67,9 @@ fn helper_process() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn etcd_decides_as_the_pure_decider_does() {
     let Some(etcd) = shared() else { return };
-    for seed in 0..20 {
+    for seed in 0..12 {
         let engine = builder(etcd, &format!("walk{seed}")).command_timeout(LONG).into_engine().unwrap();
-        steps::compare(engine, seed, false).await;
+        let memory = Leasehold::builder("memory:").into_engine().unwrap();
+        walk::compare(engine, memory, seed).await;
     }
 }

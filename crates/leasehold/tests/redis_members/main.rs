@@ -11,9 +11,6 @@ mod rights;
 #[path = "../security_md/mod.rs"]
 mod security_md;
 #[cfg(feature = "memory")]
-#[path = "../walk/mod.rs"]
-mod steps;
-#[cfg(feature = "memory")]
 mod walk;
 
 use std::{num::NonZeroU32, time::Duration};
