@@ -50,8 +50,19 @@ impl PostgresFixture {
     }
 }
 
-const TABLES: [&str; 9] =
-    ["locks", "holders", "waiters", "ended", "records", "watchers", "pools", "deadlines", "dead"];
+const TABLES: [&str; 11] = [
+    "locks",
+    "holders",
+    "waiters",
+    "ended",
+    "records",
+    "watchers",
+    "latches",
+    "parties",
+    "pools",
+    "deadlines",
+    "dead",
+];
 
 fn deletes() -> String {
     TABLES.map(|table| format!("DELETE FROM leasehold.{table};\n")).concat()
