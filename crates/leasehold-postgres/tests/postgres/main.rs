@@ -10,6 +10,7 @@ mod latch_walk;
 mod latches;
 mod migration;
 mod mutants;
+mod servers;
 mod walk;
 
 use std::{
