@@ -113,3 +113,34 @@ async fn a_renewal_that_waits_for_a_latch_that_breaks_is_refused() {
     app.batch_execute("COMMIT").await.unwrap();
     assert_eq!(renewed.await.unwrap().unwrap().remove(0).unwrap(), leasehold::engine::Renewed::Gone);
 }
+
+#[tokio::test]
+async fn a_round_of_renewals_and_an_end_of_the_latch_do_not_wait_for_each_other() {
+    let Some((server, database)) = database() else { return };
+    let url = server.url(&database);
+    let (engine, app) = (engine(&url), super::session(&url).await);
+    let of_three = |random, op| Request { count: 3.try_into().unwrap(), ..request(random, "x", op) };
+    for random in 1..=3 {
+        let joined = engine.latches().unwrap().ask(&of_three(random, JOIN), soon()).await.unwrap();
+        assert_eq!(joined.said, Said::Joined);
+    }
+    let renew = |random: u128| {
+        let owner = format!("{random:032x}");
+        format!(
+            "SELECT leasehold.renew(ARRAY['latch'], ARRAY['x'], ARRAY['{owner}'::uuid], ARRAY[60000], NULL)"
+        )
+    };
+    // A round renews the second, then the first; meanwhile the third ends the participation of all.
+    app.batch_execute(&format!("BEGIN; {}", renew(2))).await.unwrap();
+    let (leaving, leave) = (engine.clone(), of_three(3, Op::Leave { breaks: true }));
+    let left = tokio::spawn(async move { leaving.latches().unwrap().ask(&leave, soon()).await });
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
+    eventually_async(Duration::from_secs(60), "it to wait", || async { server.sql(&database, waits) == "1" })
+        .await;
+    app.batch_execute(&format!("{}; COMMIT", renew(1))).await.unwrap();
+    assert_eq!(left.await.unwrap().unwrap().said, Said::Left);
+    assert_eq!(
+        server.sql(&database, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"),
+        "0"
+    );
+}
