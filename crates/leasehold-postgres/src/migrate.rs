@@ -28,7 +28,7 @@ const WORKS_FROM: u32 = 1;
 const LAYOUTS: [&str; SCHEMA_VERSION as usize] =
     [include_str!("sql/schema.sql"), include_str!("sql/schema_2.sql")];
 /// Functions, replaced by every migration.
-const FUNCTIONS: [&str; 9] = [
+const FUNCTIONS: [&str; 10] = [
     include_str!("sql/common.sql"),
     include_str!("sql/claim.sql"),
     include_str!("sql/release.sql"),
@@ -38,6 +38,7 @@ const FUNCTIONS: [&str; 9] = [
     include_str!("sql/inspect.sql"),
     include_str!("sql/deadlines.sql"),
     include_str!("sql/latches.sql"),
+    include_str!("sql/prune.sql"),
 ];
 /// Two migrations take turns: a key of advisory locks that nobody else has.
 const TURNS: &str = "SELECT pg_advisory_xact_lock(7811883302)";

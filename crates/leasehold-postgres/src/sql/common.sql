@@ -46,12 +46,18 @@ LANGUAGE plpgsql AS $$
 DECLARE
     l leasehold.locks;
 BEGIN
-    SELECT * INTO l FROM leasehold.locks WHERE name = lock_name FOR NO KEY UPDATE;
-    IF NOT FOUND THEN
-        INSERT INTO leasehold.locks (name) VALUES (lock_name) ON CONFLICT DO NOTHING;
-        SELECT * INTO STRICT l FROM leasehold.locks WHERE name = lock_name FOR NO KEY UPDATE;
-    END IF;
-    RETURN l;
+    LOOP
+        SELECT * INTO l FROM leasehold.locks WHERE name = lock_name FOR NO KEY UPDATE;
+        IF FOUND THEN
+            RETURN l;
+        END IF;
+        INSERT INTO leasehold.locks (name) VALUES (lock_name) ON CONFLICT DO NOTHING RETURNING * INTO l;
+        IF FOUND THEN
+            -- Read once the row is there: if it was forgotten a moment ago, its fence is in it.
+            SELECT f.fence INTO STRICT l.fence FROM leasehold.fence_floor AS f;
+            RETURN l;
+        END IF;
+    END LOOP;
 END $$;
 
 -- Takes out what has expired of a name whose row is locked. A lease that an open transaction has checked stays: it is over

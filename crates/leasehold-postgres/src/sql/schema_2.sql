@@ -1,4 +1,8 @@
--- Layout 2: latches and barriers.
+-- Layout 2: latches and barriers, and names that can be forgotten.
+
+-- One row: no name begins below this fence. Those that were forgotten had no higher one.
+CREATE TABLE leasehold.fence_floor (fence bigint NOT NULL);
+INSERT INTO leasehold.fence_floor VALUES (0);
 
 -- One row per latch, until two days after its last use. One of generation 0 is not armed.
 CREATE TABLE leasehold.latches (

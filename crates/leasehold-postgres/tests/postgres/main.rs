@@ -10,6 +10,7 @@ mod latch_walk;
 mod latches;
 mod migration;
 mod mutants;
+mod names;
 mod servers;
 mod walk;
 

@@ -13,8 +13,9 @@ use leasehold::{
 
 use super::{server, session};
 
-/// What a program of layout 1 found installed: its tables, and functions with the same names and arguments as today.
-const LAYOUT_1: [&str; 9] = [
+/// What a program of layout 1 found installed: its tables, and functions with the same names and arguments as today, but for
+/// the one that knew nothing of names that are forgotten.
+const LAYOUT_1: [&str; 10] = [
     include_str!("../../src/sql/schema.sql"),
     include_str!("../../src/sql/common.sql"),
     include_str!("../../src/sql/claim.sql"),
@@ -24,6 +25,14 @@ const LAYOUT_1: [&str; 9] = [
     include_str!("../../src/sql/check.sql"),
     include_str!("../../src/sql/inspect.sql"),
     include_str!("../../src/sql/deadlines.sql"),
+    "CREATE OR REPLACE FUNCTION leasehold.lock_row(lock_name text) RETURNS leasehold.locks LANGUAGE plpgsql AS $$
+     DECLARE
+         l leasehold.locks;
+     BEGIN
+         INSERT INTO leasehold.locks (name) VALUES (lock_name) ON CONFLICT DO NOTHING;
+         SELECT * INTO STRICT l FROM leasehold.locks WHERE name = lock_name FOR NO KEY UPDATE;
+         RETURN l;
+     END $$;",
 ];
 
 const INSTALLED: &str = "INSERT INTO leasehold.schema_version (version, works_from, checksum) VALUES";
