@@ -50,11 +50,36 @@ async fn names_that_are_pruned_have_higher_fences_whatever_the_clock_does() {
     app.batch_execute("ROLLBACK").await.unwrap();
     assert_eq!(prune(4), "1", "it was only kept because it was checked");
 
-    // The clock went back by days: the floor is what keeps the fences.
+    // The clock went back by days: the row keeps the fence of a name that is known, the floor that of one that is not.
+    let guard = leases.lock("known").acquire().await.unwrap();
+    let known = guard.fence();
+    assert!(guard.release().await.unwrap().was_held());
     server.sql(&database, &clock_after(-3));
+    let guard = leases.lock("known").acquire().await.unwrap();
+    assert!(guard.fence() > known);
+    assert!(guard.release().await.unwrap().was_held());
     let guard = leases.lock("c").acquire().await.unwrap();
     assert!(Some(guard.fence()) > last);
     assert!(guard.release().await.unwrap().was_held());
+    leases.close().await.unwrap();
+}
+
+/// The clock goes back after a release: who waits has its turn, and one that is dead lets it pass.
+#[tokio::test]
+async fn a_free_lock_is_taken_however_far_the_clock_went_back() {
+    let Some((server, database)) = database() else { return };
+    let url = server.url(&database);
+    let (engine, leases) = (engine(&url), Leasehold::connect(url.as_str()).await.unwrap());
+    server.sql(&database, &clock_after(1));
+    let guard = leases.lock("x").acquire().await.unwrap();
+    let fence = guard.fence();
+    let dead = waits(claim(1, "x", Mode::Exclusive, LONG));
+    engine.leases().claim(&dead, super::soon()).await.unwrap();
+    assert!(guard.release().await.unwrap().was_held());
+    server.sql(&database, &clock_after(0));
+    let next = leases.lock("x").wait(LONG).acquire().await.unwrap();
+    assert!(next.fence() > fence);
+    assert!(next.release().await.unwrap().was_held());
     leases.close().await.unwrap();
 }
 
