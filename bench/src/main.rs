@@ -9,7 +9,7 @@
 //! | [`contest`], [`contestant`] | programs that take turns on the same servers, pinned and watched |
 //! | [`program`], [`library`] | this program as such a contestant: leasehold, rslock and the limits |
 //! | [`peers`] | other libraries in their own languages |
-//! | [`core`], [`family`], [`topologies`], [`records`], [`rounds`] | measurements inside of this process |
+//! | [`core`], [`family`], [`topologies`], [`records`], [`engines`], [`rounds`] | measurements inside of this process |
 //! | [`run`], [`section`], [`docs`] | the report, on the terminal, as JSON and as `docs/benchmarks.md` |
 
 mod allocated;
@@ -19,6 +19,7 @@ mod contestant;
 mod core;
 mod cpu;
 mod docs;
+mod engines;
 mod family;
 mod goals;
 mod library;
@@ -63,6 +64,8 @@ enum What {
     Core(rounds::Options<core::Core>),
     /// Readers and permits beside exclusive locks, inside of this process
     Family(rounds::Options<family::Family>),
+    /// Locks and deadlines in PostgreSQL and etcd, inside of this process
+    Engines(rounds::Options<engines::Engines>),
     /// Takes part in a contest, over stdin and stdout
     #[command(hide = true)]
     Contestant { workload: String, keys: Vec<String> },
@@ -79,6 +82,7 @@ fn main() -> ExitCode {
         None => run::run(&options),
         Some(What::Core(options)) => rounds::run(&options),
         Some(What::Family(options)) => rounds::run(&options),
+        Some(What::Engines(options)) => rounds::run(&options),
         Some(What::Contestant { workload, keys }) => program::run(&workload, &keys).map(|()| String::new()),
         Some(What::Peers) => peers::try_all(),
     };

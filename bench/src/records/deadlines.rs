@@ -4,11 +4,13 @@ use std::time::{Duration, Instant};
 
 use leasehold::engine::deadlines::{DueTime, Settle};
 
-use super::{Bench, FEW, LIMIT, MANY, Store, pool};
+use super::{BUCKETS, Bench, FEW, LIMIT, MANY, Store, pool};
 use crate::{Failure, report::Figures};
 
 /// Limit per bucket, the default of the library.
 const PER_BUCKET: u32 = 100;
+/// What one claim takes at most.
+pub(crate) const BATCH: usize = PER_BUCKET as usize * BUCKETS as usize;
 
 pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failure> {
     let full = bench.full().await?;
@@ -34,7 +36,7 @@ pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failu
 }
 
 /// Claims and acknowledges this many; returns how many there were and how long it took.
-async fn work_off(store: &Store, name: &str, count: usize) -> Result<(usize, Duration), Failure> {
+pub(crate) async fn work_off(store: &Store, name: &str, count: usize) -> Result<(usize, Duration), Failure> {
     store.set(name, "due", count, DueTime::AtMs(1)).await?;
     let (pool, deadlines) = (pool(name)?, store.deadlines()?);
     let (began, mut done) = (Instant::now(), 0);

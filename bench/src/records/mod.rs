@@ -5,6 +5,8 @@ mod marks;
 mod scan;
 mod wake;
 
+pub(crate) use deadlines::{BATCH, work_off};
+
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -107,8 +109,10 @@ struct Full {
     bytes_each: f64,
 }
 
+/// Buckets of each pool.
+const BUCKETS: u16 = 16;
 /// A pool with many pending deadlines, one with few, and one with none.
-const MANY: &str = "many";
+pub(crate) const MANY: &str = "many";
 const FEW: &str = "few";
 const EMPTY: &str = "empty";
 
@@ -145,7 +149,7 @@ impl Bench {
 }
 
 /// An engine, used as the layers above it do.
-struct Store {
+pub(crate) struct Store {
     engine: Arc<dyn Engine>,
     clock: Clock,
 }
@@ -154,7 +158,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 const DAY: Duration = Duration::from_secs(86_400);
 
 impl Store {
-    fn open(url: &str) -> Result<Self, Failure> {
+    pub(crate) fn open(url: &str) -> Result<Self, Failure> {
         Ok(Self { engine: Leasehold::builder(url).into_engine()?, clock: Clock::system() })
     }
 
@@ -171,7 +175,7 @@ impl Store {
     }
 
     /// So many deadlines that are due tomorrow.
-    async fn fill(&self, name: &str, count: usize) -> Result<(), Failure> {
+    pub(crate) async fn fill(&self, name: &str, count: usize) -> Result<(), Failure> {
         self.set(name, "pending", count, DueTime::In(DAY)).await
     }
 
@@ -198,7 +202,7 @@ impl Store {
 }
 
 fn pool(name: &str) -> Result<Pool, Failure> {
-    let layout = PoolLayout { buckets: 16, placement: Placement::Spread };
+    let layout = PoolLayout { buckets: BUCKETS, placement: Placement::Spread };
     Ok(Pool { name: Name::new(name)?, layout })
 }
 

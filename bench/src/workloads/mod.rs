@@ -4,6 +4,7 @@ mod contention;
 mod cost;
 mod cycle;
 mod deadlines;
+mod engines;
 mod family;
 mod handover;
 mod idempotency;
@@ -48,6 +49,8 @@ pub(crate) enum Workload {
     Deadlines,
     /// A cluster, sentinels and a quorum beside one server
     Topologies,
+    /// PostgreSQL and etcd beside bare statements and transactions
+    Engines,
 }
 
 impl Workload {
@@ -65,6 +68,7 @@ impl Workload {
             Self::Idempotency => idempotency::measure(setup),
             Self::Deadlines => deadlines::measure(setup),
             Self::Topologies => topologies::measure(setup),
+            Self::Engines => engines::measure(setup),
         }
     }
 }

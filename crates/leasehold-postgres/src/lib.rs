@@ -12,6 +12,7 @@
 mod deadlines;
 mod health;
 mod inspect;
+mod latches;
 mod leases;
 mod listen;
 mod migrate;
@@ -102,7 +103,7 @@ impl Engine for Postgres {
     }
 
     fn latches(&self) -> Result<&dyn Latches, &'static str> {
-        Err("latches and barriers are not kept in PostgreSQL; use a sqlite: or redis:// store for them")
+        Ok(self)
     }
 
     fn schema(&self) -> Option<&dyn Schema> {

@@ -20,14 +20,15 @@ use leasehold_core::{
 };
 
 /// The layout that this program installs and works with.
-pub const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 2;
 /// The oldest layout whose programs can work with it.
 const WORKS_FROM: u32 = 1;
 
 /// Tables, one file for each version: what it adds to the one before.
-const LAYOUTS: [&str; SCHEMA_VERSION as usize] = [include_str!("sql/schema.sql")];
+const LAYOUTS: [&str; SCHEMA_VERSION as usize] =
+    [include_str!("sql/schema.sql"), include_str!("sql/schema_2.sql")];
 /// Functions, replaced by every migration.
-const FUNCTIONS: [&str; 8] = [
+const FUNCTIONS: [&str; 10] = [
     include_str!("sql/common.sql"),
     include_str!("sql/claim.sql"),
     include_str!("sql/release.sql"),
@@ -36,6 +37,8 @@ const FUNCTIONS: [&str; 8] = [
     include_str!("sql/check.sql"),
     include_str!("sql/inspect.sql"),
     include_str!("sql/deadlines.sql"),
+    include_str!("sql/latches.sql"),
+    include_str!("sql/prune.sql"),
 ];
 /// Two migrations take turns: a key of advisory locks that nobody else has.
 const TURNS: &str = "SELECT pg_advisory_xact_lock(7811883302)";

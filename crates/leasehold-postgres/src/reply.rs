@@ -68,12 +68,13 @@ pub(super) fn refusal(parts: &[String]) -> EngineError {
 fn own_error(code: &str, message: &str, detail: Option<&str>) -> EngineError {
     match (code, detail.and_then(limits)) {
         ("LH003", Some((stored, asked))) => EngineError::other_limit(stored, asked),
+        ("LH008", Some((stored, asked))) => EngineError::other_count(stored, asked),
         (_, Some((limit, asked))) => EngineError::above_limit(limit, asked),
         _ => EngineError::new(fault(code).0, message),
     }
 }
 
-/// The number of permits that there are, and the one that was asked for.
+/// The number of permits or parties that there are, and the one that was asked for.
 fn limits(detail: &str) -> Option<(NonZeroU32, NonZeroU32)> {
     let (stored, asked) = detail.split_once(' ')?;
     Some((stored.parse().ok()?, asked.parse().ok()?))
@@ -208,4 +209,11 @@ pub(super) fn waiter(line: &str) -> Option<leasehold_core::engine::Waiter> {
         mode: mode(take as i32, of as i32),
         waiting_for: micros(waiting_us),
     })
+}
+
+/// A participant of a latch: "COUNTED LEFT_US HOLDER".
+pub(super) fn participant(line: &str) -> Option<leasehold_core::engine::latches::ParticipantInfo> {
+    let ([counted, left_us], text) = numbers::<2>(line)?;
+    let expires_in = (left_us >= 0).then(|| micros(left_us));
+    Some(leasehold_core::engine::latches::ParticipantInfo::new(holder(text), counted > 0, expires_in))
 }

@@ -1,8 +1,10 @@
-//! A real PostgreSQL, and a pooler before it, started for a test and killed with it.
+//! A real PostgreSQL, started for a test and killed with it.
+
+mod pgbouncer;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,10 +12,13 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use std::{env, fs};
 
+use crate::certificates::Certificates;
 use crate::child::{BoundChild, bound_command, find_program};
 use crate::folder::Folder;
 use crate::poll::poll;
 use crate::port::Port;
+
+pub use pgbouncer::PgBouncer;
 
 const READY_WITHIN: Duration = Duration::from_secs(60);
 /// The database that others are copied from.
@@ -33,6 +38,8 @@ pub struct PostgresServer {
     // Declared before the folder: the process ends before its folder goes.
     child: Mutex<Option<BoundChild>>,
     dir: Folder,
+    /// The size of a disk of its own.
+    disk: Option<u32>,
     databases: AtomicU64,
 }
 
@@ -52,15 +59,61 @@ impl PostgresServer {
     /// When it does not start.
     #[track_caller]
     pub fn start_with_or_skip(settings: &str) -> Option<Self> {
+        Self::start_or_skip_on(settings, None, None)
+    }
+
+    /// One with a disk of its own of so many megabytes, in the folder `disk` of its [folder](Self::dir); nothing is there
+    /// but what a tablespace puts there. Skipped where the machine does not let it mount one.
+    ///
+    /// # Panics
+    /// When it does not start.
+    #[track_caller]
+    pub fn start_with_disk_or_skip(megabytes: u32) -> Option<Self> {
+        let mut mount = Command::new("unshare");
+        mount.args(["-m", "sh", "-c", "mount -t tmpfs none /mnt"]).stderr(Stdio::null());
+        if !mount.status().is_ok_and(|status| status.success()) {
+            return skip_because("a disk of its own for PostgreSQL needs the right to mount one");
+        }
+        Self::start_or_skip_on("", Some(megabytes), None)
+    }
+
+    /// One that also speaks TLS.
+    ///
+    /// # Panics
+    /// When it does not start.
+    #[track_caller]
+    pub fn start_tls_or_skip(certificates: &Certificates) -> Option<Self> {
+        let settings = "ssl = on\nssl_cert_file = '../server.pem'\nssl_key_file = '../server.key'";
+        Self::start_or_skip_on(settings, None, Some(certificates))
+    }
+
+    #[track_caller]
+    fn start_or_skip_on(
+        settings: &str,
+        disk: Option<u32>,
+        certificates: Option<&Certificates>,
+    ) -> Option<Self> {
         if program("initdb").is_none() || program("psql").is_none() {
             return skip("postgresql");
         }
-        Some(Self::start(settings).unwrap_or_else(|error| panic!("cannot start PostgreSQL: {error}")))
+        let started = Self::start(settings, disk, certificates);
+        Some(started.unwrap_or_else(|error| panic!("cannot start PostgreSQL: {error}")))
     }
 
-    fn start(settings: &str) -> io::Result<Self> {
+    fn start(settings: &str, disk: Option<u32>, certificates: Option<&Certificates>) -> io::Result<Self> {
         let dir = Folder::create()?;
         give_away(dir.path())?;
+        if let Some(certificates) = certificates {
+            for file in [certificates.server_cert(), certificates.server_key()] {
+                let copy = dir.path().join(file.file_name().unwrap_or_default());
+                fs::copy(file, &copy)?;
+                fs::set_permissions(&copy, fs::Permissions::from_mode(0o600))?;
+                give_away(&copy)?;
+            }
+        }
+        if disk.is_some() {
+            fs::create_dir(dir.path().join("disk"))?;
+        }
         let data = dir.path().join("data");
         let mut init = as_user("initdb");
         init.arg("-D").arg(&data).args(["-U", USER, "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C"]);
@@ -74,13 +127,16 @@ impl PostgresServer {
         let conf = data.join("postgresql.conf");
         let before = fs::read_to_string(&conf)?;
         fs::write(&conf, before + &more)?;
-        let server = Self { port, child: Mutex::default(), dir, databases: AtomicU64::new(0) };
+        let server = Self { port, child: Mutex::default(), dir, disk, databases: AtomicU64::new(0) };
         server.spawn()?;
         Ok(server)
     }
 
     fn spawn(&self) -> io::Result<()> {
-        let mut command = as_user("postgres");
+        let mut command = match self.disk {
+            None => as_user("postgres"),
+            Some(megabytes) => in_own_mounts(&self.dir.path().join("disk"), megabytes),
+        };
         let log = fs::File::options().create(true).append(true).open(self.dir.path().join("log"))?;
         command.arg("-D").arg(self.dir.path().join("data"));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
@@ -162,16 +218,10 @@ impl PostgresServer {
     pub fn try_sql(&self, database: &str, sql: &str) -> Result<String, String> {
         let file = self.dir.path().join(format!("{}.sql", self.databases.fetch_add(1, Ordering::Relaxed)));
         fs::write(&file, sql).map_err(|error| error.to_string())?;
-        let mut psql = Command::new(program("psql").ok_or("psql is missing")?);
-        psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", USER, "-d", database, "-h"]);
-        psql.arg(self.dir.path()).args(["-p", &self.port.number.to_string(), "-f"]).arg(&file);
-        let output = psql.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
+        let mut psql = psql(&self.port, database)?;
+        let answer = answer_of(psql.arg("-h").arg(self.dir.path()).arg("-f").arg(&file));
         let _ = fs::remove_file(&file);
-        if output.status.success() {
-            Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
-        } else {
-            Err(String::from_utf8_lossy(&output.stderr).into_owned())
-        }
+        answer
     }
 
     /// Ends the server without a checkpoint, as a crash does. It recovers at its [start](Self::start_again).
@@ -228,77 +278,20 @@ impl PostgresServer {
     }
 }
 
-/// A pgbouncer in transaction mode before a server.
-#[derive(Debug)]
-pub struct PgBouncer {
-    port: Port,
-    _child: BoundChild,
-    _dir: Folder,
+/// The client, which prints rows without headers and columns divided by `|`.
+fn psql(port: &Port, database: &str) -> Result<Command, String> {
+    let mut psql = Command::new(program("psql").ok_or("psql is missing")?);
+    psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", USER, "-d", database]);
+    psql.args(["-p", &port.number.to_string()]).stdin(Stdio::null());
+    Ok(psql)
 }
 
-impl PgBouncer {
-    /// Starts one that lends at most `pool` connections to each of these databases, which need not be there yet, by the
-    /// rule of [`PostgresServer::start_or_skip`].
-    ///
-    /// # Panics
-    /// When it does not start.
-    #[track_caller]
-    pub fn start_or_skip(
-        server: &PostgresServer,
-        pool: usize,
-        databases: impl IntoIterator<Item = String>,
-    ) -> Option<Self> {
-        if program("pgbouncer").is_none() {
-            return skip("pgbouncer");
-        }
-        let started = Self::start(server, pool, databases);
-        Some(started.unwrap_or_else(|error| panic!("cannot start pgbouncer: {error}")))
-    }
-
-    fn start(
-        server: &PostgresServer,
-        pool: usize,
-        databases: impl IntoIterator<Item = String>,
-    ) -> io::Result<Self> {
-        let (dir, port) = (Folder::create()?, Port::reserve(false)?);
-        give_away(dir.path())?;
-        let (number, path, upstream) = (port.number, dir.path(), server.port.number);
-        // Each by its name: pgbouncer 1.18 may abort when it makes one up for a client. Whoever comes is the superuser.
-        let listed: String = databases
-            .into_iter()
-            .map(|name| format!("{name} = user={USER} host=127.0.0.1 port={upstream}\n"))
-            .collect();
-        let conf = format!(
-            "[databases]\n{listed}[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {number}\n\
-             unix_socket_dir =\nauth_type = any\npool_mode = transaction\ndefault_pool_size = {pool}\n\
-             max_client_conn = 2000\nserver_idle_timeout = 20\nlogfile = {}\n",
-            path.join("log").display(),
-        );
-        fs::write(path.join("ini"), conf)?;
-        let mut command = as_user("pgbouncer");
-        command.arg("-q").arg(path.join("ini"));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = BoundChild::spawn(command)?;
-        let at = SocketAddr::from((Ipv4Addr::LOCALHOST, number));
-        let ready = poll(READY_WITHIN, || match child.exited() {
-            Ok(None) => std::net::TcpStream::connect(at).is_ok().then_some(true),
-            _ => Some(false),
-        });
-        if ready != Some(true) {
-            let log = fs::read_to_string(path.join("log")).unwrap_or_default();
-            return Err(io::Error::other(format!("it ended or does not answer:\n{log}")));
-        }
-        Ok(Self { port, _child: child, _dir: dir })
-    }
-
-    /// Where it listens.
-    pub fn addr(&self) -> SocketAddr {
-        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port.number))
-    }
-
-    /// The store URL of a database behind it.
-    pub fn url(&self, database: &str) -> String {
-        url(self.addr(), database)
+fn answer_of(psql: &mut Command) -> Result<String, String> {
+    let output = psql.output().map_err(|error| error.to_string())?;
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
+    } else {
+        Err(String::from_utf8_lossy(&output.stderr).into_owned())
     }
 }
 
@@ -338,6 +331,17 @@ fn as_user(name: &str) -> Command {
     command
 }
 
+/// The server where only it and its children see a small file system in a folder.
+fn in_own_mounts(folder: &Path, megabytes: u32) -> Command {
+    let server = as_user("postgres");
+    let options = format!("size={megabytes}m,uid={NOBODY},gid={NOBODY},mode=700");
+    let mount = r#"mount -t tmpfs -o "$0" none "$1" && shift && exec "$@""#;
+    let mut command = bound_command("unshare");
+    command.args(["-m", "sh", "-c", mount]).arg(options).arg(folder).arg(server.get_program());
+    command.args(server.get_args());
+    command
+}
+
 fn give_away(folder: &Path) -> io::Result<()> {
     if is_root() { chown(folder, Some(NOBODY), Some(NOBODY)) } else { Ok(()) }
 }
@@ -353,6 +357,10 @@ fn run(mut command: Command) -> io::Result<()> {
 fn skip<T>(package: &str) -> Option<T> {
     let words = format!("the Debian package `{package}` is not installed (`apt install {package}`)");
     assert!(env::var_os("LEASEHOLD_ALLOW_MISSING").is_some_and(|value| value == "1"), "{words}");
+    skip_because(&words)
+}
+
+fn skip_because<T>(words: &str) -> Option<T> {
     // The macros would be captured, and a silent skip looks like a pass.
     let _ = io::Write::write_all(&mut io::stderr(), format!("skipped: {words}\n").as_bytes());
     None

@@ -48,6 +48,14 @@ async fn postgres_conforms() {
     }
 }
 
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn postgres_pgbouncer_conforms() {
+    if let Some(fixture) = postgres::PostgresFixture::through_pgbouncer_or_skip() {
+        leasehold_testkit::conformance::run("postgres, pgbouncer", fixture).await.conclude();
+    }
+}
+
 #[cfg(feature = "redis")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_conforms() {

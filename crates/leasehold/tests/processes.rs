@@ -252,7 +252,7 @@ async fn a_process_whose_wall_clock_is_an_hour_off_changes_nothing(arena: Arena)
 }
 
 on_every_store!(
-    etcd too:
+    etcd and postgres too:
     four_processes_are_served_in_the_order_they_came,
     a_killed_holder_costs_its_ttl_and_no_more,
     a_killed_reader_permit_holder_and_leader_are_replaced_within_the_ttl,

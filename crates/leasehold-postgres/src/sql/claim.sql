@@ -137,7 +137,7 @@ BEGIN
         END IF;
     END IF;
     -- What has only expired is found again; what was removed is not.
-    IF was.removed OR l.is_awaited <> before.is_awaited THEN
+    IF was.removed OR l.is_awaited <> before.is_awaited OR l.free_since < before.free_since THEN
         PERFORM leasehold.write(l);
     END IF;
     IF l.free_since <> before.free_since OR seen.holders = 0 THEN

@@ -46,12 +46,18 @@ LANGUAGE plpgsql AS $$
 DECLARE
     l leasehold.locks;
 BEGIN
-    SELECT * INTO l FROM leasehold.locks WHERE name = lock_name FOR NO KEY UPDATE;
-    IF NOT FOUND THEN
-        INSERT INTO leasehold.locks (name) VALUES (lock_name) ON CONFLICT DO NOTHING;
-        SELECT * INTO STRICT l FROM leasehold.locks WHERE name = lock_name FOR NO KEY UPDATE;
-    END IF;
-    RETURN l;
+    LOOP
+        SELECT * INTO l FROM leasehold.locks WHERE name = lock_name FOR NO KEY UPDATE;
+        IF FOUND THEN
+            RETURN l;
+        END IF;
+        INSERT INTO leasehold.locks (name) VALUES (lock_name) ON CONFLICT DO NOTHING RETURNING * INTO l;
+        IF FOUND THEN
+            -- Read once the row is there: if it was forgotten a moment ago, its fence is in it.
+            SELECT f.fence INTO STRICT l.fence FROM leasehold.fence_floor AS f;
+            RETURN l;
+        END IF;
+    END LOOP;
 END $$;
 
 -- Takes out what has expired of a name whose row is locked. A lease that an open transaction has checked stays: it is over
@@ -62,13 +68,15 @@ DECLARE
     last_end bigint;
 BEGIN
     kept := l;
+    -- Not later than now: the clock may have gone back since, and turns begin then.
+    kept.free_since := least(l.free_since, at);
     removed := false;
     IF l.id IS NOT NULL AND l.ends <= at THEN
         PERFORM 1 FROM leasehold.locks WHERE name = l.name FOR UPDATE SKIP LOCKED;
         IF FOUND THEN
             kept.id := NULL;
             kept.holder := NULL;
-            kept.free_since := greatest(l.free_since, l.ends);
+            kept.free_since := greatest(kept.free_since, l.ends);
         END IF;
     END IF;
     IF l.is_shared THEN
@@ -131,7 +139,7 @@ BEGIN
             WHERE name = l.name AND live_until > at AND (own_place IS NULL OR place < own_place)
             ORDER BY place
         LOOP
-            IF begins > at OR NOT leasehold.fits(state.kind, state.taken, w.take, l.limit_now) THEN
+            IF NOT leasehold.fits(state.kind, state.taken, w.take, l.limit_now) THEN
                 -- Nobody overtakes it: the others are only counted.
                 fits := false;
                 SELECT count(*) AS n, coalesce(sum(turn), 0) AS turns INTO rest FROM leasehold.waiters
@@ -151,7 +159,7 @@ BEGIN
             END IF;
         END LOOP;
     END IF;
-    fits := fits AND begins <= at AND leasehold.fits(state.kind, state.taken, own_take, l.limit_now);
+    fits := fits AND leasehold.fits(state.kind, state.taken, own_take, l.limit_now);
 END $$;
 
 -- Sends a hint to each waiter that may claim now, except the one that asks, and returns how many can have the lock together.
@@ -161,7 +169,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     state   record;     -- with those whose turn it is
     all_in  record;     -- with all that fit, also those that let their turn pass
-    begins  bigint := l.free_since;
+    begins  bigint := least(l.free_since, at);
     in_turn boolean := true;
     fit     boolean := true;
     woken   int := 0;
@@ -185,7 +193,7 @@ BEGIN
             all_in.kind := CASE WHEN w.take < 0 THEN -1 WHEN w.take = 0 THEN 1 ELSE 2 END;
             all_in.taken := all_in.taken + greatest(w.take, 0);
         END IF;
-        in_turn := in_turn AND begins <= at AND leasehold.fits(state.kind, state.taken, w.take, l.limit_now);
+        in_turn := in_turn AND leasehold.fits(state.kind, state.taken, w.take, l.limit_now);
         IF in_turn THEN
             IF begins + w.turn <= at THEN
                 begins := begins + w.turn;

@@ -10,6 +10,7 @@ RETURNS boolean[]
 LANGUAGE plpgsql AS $$
 DECLARE
     renewed boolean[] := array_fill(false, ARRAY[cardinality(names)]);
+    keeps   int := leasehold.latch_sweep_day(leasehold.now_us());
     r       record;
 BEGIN
     PERFORM leasehold.wait_at_most(patience_ms);
@@ -25,6 +26,12 @@ BEGIN
                 UPDATE leasehold.holders AS h SET ends = leasehold.now_us() + r.lasts * 1000
                 WHERE h.name = r.name AND h.id = r.owner AND h.ends > leasehold.now_us();
             END IF;
+        ELSIF r.kind = 'latch' THEN
+            UPDATE leasehold.latches AS t SET sweep_day = keeps WHERE t.name = r.name AND t.sweep_day < keeps;
+            -- Shared by all who renew; nobody decides about the latch meanwhile.
+            PERFORM 1 FROM leasehold.latches AS t WHERE t.name = r.name FOR SHARE;
+            UPDATE leasehold.parties AS p SET ends = leasehold.now_us() + r.lasts * 1000
+            WHERE p.name = r.name AND p.id = r.owner AND p.ends > leasehold.now_us();
         ELSE
             UPDATE leasehold.records AS t
             SET ends = leasehold.now_us() + r.lasts * 1000,

@@ -32,6 +32,23 @@ BEGIN
     WHERE t.key = r.key;
 END $$;
 
+-- Notes who wants to be told of a key whose row is locked. Of more than 10000, the others only poll.
+CREATE OR REPLACE FUNCTION leasehold.watch(its_key text, owner uuid, own_channel text, asks_again_by bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE leasehold.watchers AS w SET channel = own_channel, until = asks_again_by WHERE w.key = its_key AND w.id = owner;
+    IF NOT FOUND THEN
+        IF (SELECT count(*) FROM leasehold.watchers AS w WHERE w.key = its_key) >= 10000 THEN
+            -- Those who went away.
+            DELETE FROM leasehold.watchers AS w WHERE w.key = its_key AND w.until <= leasehold.now_us();
+            IF NOT FOUND THEN
+                RETURN;
+            END IF;
+        END IF;
+        INSERT INTO leasehold.watchers VALUES (its_key, owner, own_channel, asks_again_by);
+    END IF;
+END $$;
+
 CREATE OR REPLACE FUNCTION leasehold.tell_watchers(record_key text) RETURNS void
 LANGUAGE sql AS $$
     WITH gone AS (
@@ -93,11 +110,7 @@ BEGIN
         holder := r.holder;
         expires_us := r.ends - at;
         IF channel IS NOT NULL THEN
-            UPDATE leasehold.watchers AS w SET channel = begin_record.channel, until = r.ends + 10000000
-            WHERE w.key = record_key AND w.id = owner;
-            IF NOT FOUND AND (SELECT count(*) FROM leasehold.watchers AS w WHERE w.key = record_key) < 10000 THEN
-                INSERT INTO leasehold.watchers VALUES (record_key, owner, channel, r.ends + 10000000);
-            END IF;
+            PERFORM leasehold.watch(record_key, owner, channel, r.ends + 10000000);
         END IF;
     END IF;
     fence := r.fence;

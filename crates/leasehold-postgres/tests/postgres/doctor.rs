@@ -31,7 +31,7 @@ async fn a_well_kept_server_has_no_warning() {
     let fact = |of: &str| health.facts.iter().find(|(what, _)| what == of).map(|(_, value)| value.clone());
     assert_eq!(fact("role").as_deref(), Some("primary"));
     assert_eq!(fact("database"), Some(database));
-    assert_eq!(fact("schema version").as_deref(), Some("1"));
+    assert_eq!(fact("schema version").as_deref(), Some("2"));
 }
 
 #[tokio::test]

@@ -5,8 +5,13 @@ mod checks;
 mod doctor;
 mod documented;
 mod faults;
+#[path = "../../../leasehold/tests/latch_walk/mod.rs"]
+mod latch_walk;
+mod latches;
 mod migration;
 mod mutants;
+mod names;
+mod servers;
 mod walk;
 
 use std::{

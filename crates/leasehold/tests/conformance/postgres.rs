@@ -7,13 +7,16 @@ use std::{
 
 use leasehold::{Builder, Leasehold, engine::Engine};
 use leasehold_testkit::{
-    FaultProxy, PostgresServer,
+    FaultProxy, PgBouncer, PostgresServer,
     conformance::{Fixture, Namespace, Need},
 };
 
 pub(crate) struct PostgresFixture {
     // Declared before the server: they end before it does.
     proxy: FaultProxy,
+    bouncer: Option<PgBouncer>,
+    /// The way to the server itself, for notifications: a pooler loses them.
+    listen: FaultProxy,
     server: PostgresServer,
     databases: Mutex<Databases>,
 }
@@ -26,11 +29,29 @@ struct Databases {
     created: usize,
 }
 
+/// More than the cases that run at the same time.
+const DATABASES_MAX: usize = 40;
+
+fn database(number: usize) -> String {
+    format!("case{number}")
+}
+
 impl PostgresFixture {
     pub(crate) fn start_or_skip() -> Option<Self> {
+        Some(Self::before(PostgresServer::start_or_skip()?, None))
+    }
+
+    pub(crate) fn through_pgbouncer_or_skip() -> Option<Self> {
         let server = PostgresServer::start_or_skip()?;
+        let bouncer = PgBouncer::start_or_skip(&server, 20, (1..=DATABASES_MAX).map(database))?;
+        Some(Self::before(server, Some(bouncer)))
+    }
+
+    fn before(server: PostgresServer, bouncer: Option<PgBouncer>) -> Self {
         server.install(&leasehold::engine::postgres::script());
-        Some(Self { proxy: FaultProxy::start(server.addr()), server, databases: Mutex::default() })
+        let at = bouncer.as_ref().map_or(server.addr(), PgBouncer::addr);
+        let (proxy, listen) = (FaultProxy::start(at), FaultProxy::start(server.addr()));
+        Self { proxy, bouncer, listen, server, databases: Mutex::default() }
     }
 
     /// The database of a namespace, which is empty when it is first asked for.
@@ -41,7 +62,8 @@ impl PostgresFixture {
         }
         let name = databases.free.pop().unwrap_or_else(|| {
             databases.created += 1;
-            let name = format!("case{}", databases.created);
+            assert!(databases.created <= DATABASES_MAX, "cases do not give their databases back");
+            let name = database(databases.created);
             self.server.database_named(&name);
             name
         });
@@ -50,8 +72,19 @@ impl PostgresFixture {
     }
 }
 
-const TABLES: [&str; 9] =
-    ["locks", "holders", "waiters", "ended", "records", "watchers", "pools", "deadlines", "dead"];
+const TABLES: [&str; 11] = [
+    "locks",
+    "holders",
+    "waiters",
+    "ended",
+    "records",
+    "watchers",
+    "latches",
+    "parties",
+    "pools",
+    "deadlines",
+    "dead",
+];
 
 fn deletes() -> String {
     TABLES.map(|table| format!("DELETE FROM leasehold.{table};\n")).concat()
@@ -59,7 +92,10 @@ fn deletes() -> String {
 
 impl Fixture for PostgresFixture {
     fn builder(&self, namespace: &Namespace) -> Builder {
-        let url = format!("postgres://leasehold@{}/{}", self.proxy.addr(), self.database(&namespace.name));
+        let (at, database) = (self.proxy.addr(), self.database(&namespace.name));
+        let listen =
+            self.bouncer.as_ref().map_or(String::new(), |_| format!("?listen={}", self.listen.addr()));
+        let url = format!("postgres://leasehold@{at}/{database}{listen}");
         Leasehold::builder(url).clock(namespace.clock.clone())
     }
 
@@ -88,7 +124,11 @@ impl Fixture for PostgresFixture {
              BEGIN;\nLOCK TABLE {tables};\n{}COMMIT;",
             deletes()
         );
-        self.server.sql(&name, &script);
+        let clean = || drop(self.server.sql(&name, &script));
+        match &self.bouncer {
+            Some(bouncer) => bouncer.without_clients(&name, clean),
+            None => clean(),
+        }
         self.databases.lock().unwrap().free.push(name);
     }
 
@@ -103,9 +143,11 @@ impl Fixture for PostgresFixture {
     /// A black hole: connections stay open and nothing answers.
     fn cut(&self, _: &str) {
         self.proxy.hold();
+        self.listen.hold();
     }
 
     fn mend(&self, _: &str) {
         self.proxy.pass();
+        self.listen.pass();
     }
 }

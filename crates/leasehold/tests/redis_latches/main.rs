@@ -5,13 +5,14 @@
 mod each_right;
 #[path = "../every_server/mod.rs"]
 mod every_server;
+#[cfg(feature = "memory")]
+#[path = "../latch_walk/mod.rs"]
+mod latch_walk;
 mod layout;
 mod moving;
 mod rights;
 #[path = "../security_md/mod.rs"]
 mod security_md;
-#[cfg(feature = "memory")]
-mod walk;
 
 use std::sync::Arc;
 
@@ -60,5 +61,19 @@ async fn a_quorum_refuses_them_and_says_why() {
     for error in [latch, barrier, waiting, state] {
         assert_eq!(error.kind(), leasehold::ErrorKind::Unsupported);
         assert!(error.to_string().contains("cannot agree on who was counted"), "{error}");
+    }
+}
+
+/// On one server; others have the same script, and get a few.
+#[cfg(feature = "memory")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_script_decides_as_the_pure_decider_does() {
+    for servers in every_server::Servers::all() {
+        let is_one = matches!(servers, every_server::Servers::One(_));
+        let walks = if is_one { 24 } else { 6 };
+        let said = latch_walk::walk(&every_server::open(servers.url()), walks).await;
+        if is_one {
+            latch_walk::assert_varied(&said);
+        }
     }
 }

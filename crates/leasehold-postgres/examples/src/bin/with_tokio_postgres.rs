@@ -1,5 +1,5 @@
-//! A transaction that is committed only while its lock is held.
-//! `cargo run -p leasehold-postgres --example fenced_transaction -- postgres://leasehold@127.0.0.1/app`
+//! A transaction of tokio-postgres that is committed only while its lock is held.
+//! `cargo run -p leasehold-postgres-examples --bin with_tokio_postgres -- postgres://leasehold@127.0.0.1/app`
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 use std::error::Error;

@@ -1,23 +1,22 @@
-//! The script decides as the pure decider does: the same random steps on Redis and on the store in memory, which is that decider
-//! behind a mutex, lead to the same answers, participants and generations.
+//! A store decides about latches as the pure decider does: the same random steps on it and on the store in memory, which is that
+//! decider behind a mutex, lead to the same answers, participants and generations.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
-use super::every_server::{LONG, Servers, open, soon};
-use super::owner;
 use leasehold::{
-    Leasehold, Name,
+    Clock, Leasehold, Name,
+    clock::Until,
     engine::{
         Engine, EngineError, Renewed,
         latches::{Answer, Kind, Op, Request, Said, Snapshot, Standing},
     },
+    owner::{Holder, Owner},
 };
 
-/// On one server; others have the same script, and get a few.
-const WALKS: u64 = 24;
-const WALKS_ELSEWHERE: u64 = 6;
+/// For things that take a moment on a busy machine.
+const LONG: Duration = Duration::from_secs(60);
 const STEPS: usize = 60;
 /// A lease that ends before the next step: nothing is asked while it may have ended in one store and not in the other.
 const SHORT: Duration = Duration::from_millis(60);
@@ -27,12 +26,22 @@ struct Walk {
     random: StdRng,
     name: Name,
     kind: Kind,
-    /// Generations by their number in order of appearance, on Redis and in memory: they are times.
+    /// The number of its first participant: walks share an engine, which knows who has ended.
+    first: u128,
+    /// Generations by their number in order of appearance, in the store and in memory: they are times.
     generations: Vec<[u64; 2]>,
     /// How often each participant has left: it comes back under another owner value.
     left: [u128; 6],
     /// What was done, and what came of it.
     steps: Vec<String>,
+}
+
+fn owner(random: u128) -> Owner {
+    Owner::new(random, &Holder::this_process(&random.to_string(), 1))
+}
+
+fn soon() -> Until {
+    Clock::system().now() + LONG
 }
 
 fn words(said: &Said) -> String {
@@ -58,21 +67,21 @@ impl Walk {
         };
         self.steps.push(format!("{doing} => {}", said(&answers[1])));
         assert_eq!(said(&answers[0]), said(&answers[1]), "{:#?}", self.steps);
-        if let [Ok(redis), Ok(memory)] = &answers[..] {
-            let present = [redis.generation, memory.generation];
-            assert_eq!(redis.generation == 0, memory.generation == 0, "{:#?}", self.steps);
+        if let [Ok(store), Ok(memory)] = &answers[..] {
+            let present = [store.generation, memory.generation];
+            assert_eq!(store.generation == 0, memory.generation == 0, "{:#?}", self.steps);
             match self.generations.iter().rfind(|known| known[0] == present[0] || known[1] == present[1]) {
                 Some(known) => assert_eq!(*known, present, "{:#?}", self.steps),
                 None if present[0] > 0 => self.generations.push(present),
                 None => {}
             }
-            assert_eq!(redis.first_ends_in.is_some(), memory.first_ends_in.is_some(), "{:#?}", self.steps);
+            assert_eq!(store.first_ends_in.is_some(), memory.first_ends_in.is_some(), "{:#?}", self.steps);
         }
     }
 
     async fn step(&mut self) {
         let place = self.random.random_range(1..=5_usize);
-        let number = place as u128 + 10 * self.left[place];
+        let number = self.first + place as u128 + 10 * self.left[place];
         let generation = match self.random.random_range(0..10) {
             0 => [1, 1],
             1 => [1 << 52, 1 << 52],
@@ -137,42 +146,44 @@ impl Walk {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_script_decides_as_the_pure_decider_does() {
-    let mut said = HashMap::<String, u32>::new();
-    for servers in Servers::all() {
-        let walks = if let Servers::One(_) = servers { WALKS } else { WALKS_ELSEWHERE };
-        let walks = (0..walks).map(|seed| {
-            let stores = [
-                open(servers.url()),
-                Leasehold::builder(format!("memory:latches{seed}")).into_engine().unwrap(),
-            ];
-            let kind = if seed % 2 == 0 { Kind::Latch } else { Kind::Barrier };
-            let (random, name) = (StdRng::seed_from_u64(seed), Name::new(format!("walk{seed}")).unwrap());
-            let mut walk =
-                Walk { stores, random, name, kind, generations: Vec::new(), left: [0; 6], steps: Vec::new() };
-            tokio::spawn(async move {
-                for step in 0..STEPS {
-                    walk.step().await;
-                    let (redis, memory) = (walk.state(0).await, walk.state(1).await);
-                    assert_eq!(redis, memory, "walk {seed}, step {step}: {:#?}", walk.steps);
-                }
-                walk.steps
-            })
-        });
-        for walk in walks.collect::<Vec<_>>() {
-            for step in walk.await.unwrap() {
-                let word = step.rsplit(" => ").next().unwrap_or_default();
-                let word = word.split([' ', '(']).next().unwrap_or_default();
-                *said.entry(word.to_owned()).or_default() += 1;
+/// Takes walks of latches and of barriers, and returns how often each word was said.
+pub(crate) async fn walk(store: &Arc<dyn Engine>, walks: u64) -> HashMap<String, u32> {
+    let walks = (0..walks).map(|seed| {
+        let memory = Leasehold::builder(format!("memory:latches{seed}")).into_engine().unwrap();
+        let kind = if seed % 2 == 0 { Kind::Latch } else { Kind::Barrier };
+        let mut walk = Walk {
+            stores: [store.clone(), memory],
+            random: StdRng::seed_from_u64(seed),
+            name: Name::new(format!("walk{seed}")).unwrap(),
+            kind,
+            first: u128::from(seed) * 1_000_000,
+            generations: Vec::new(),
+            left: [0; 6],
+            steps: Vec::new(),
+        };
+        tokio::spawn(async move {
+            for step in 0..STEPS {
+                walk.step().await;
+                let (store, memory) = (walk.state(0).await, walk.state(1).await);
+                assert_eq!(store, memory, "walk {seed}, step {step}: {:#?}", walk.steps);
             }
+            walk.steps
+        })
+    });
+    let mut said = HashMap::<String, u32>::new();
+    for walk in walks.collect::<Vec<_>>() {
+        for step in walk.await.unwrap() {
+            let word = step.rsplit(" => ").next().unwrap_or_default();
+            let word = word.split([' ', '(']).next().unwrap_or_default();
+            *said.entry(word.to_owned()).or_default() += 1;
         }
     }
-    // A walk that never gets anywhere proves nothing.
-    if !said.is_empty() {
-        for word in ["Joined", "Full", "Counted", "Left", "Rearmed", "OtherGeneration", "Stranger", "broken"]
-        {
-            assert!(said.get(word).is_some_and(|times| *times > 10), "{word}: {said:?}");
-        }
+    said
+}
+
+/// A walk that never gets anywhere proves nothing.
+pub(crate) fn assert_varied(said: &HashMap<String, u32>) {
+    for word in ["Joined", "Full", "Counted", "Left", "Rearmed", "OtherGeneration", "Stranger", "broken"] {
+        assert!(said.get(word).is_some_and(|times| *times > 10), "{word}: {said:?}");
     }
 }
