@@ -11,7 +11,7 @@ use leasehold::{
 };
 use rusqlite::{Connection, OpenFlags};
 
-use crate::{Result, policy};
+use crate::{Result, policy, postgres};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -19,6 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(crate) enum Leftovers {
     Servers { store: String, were_empty: bool, run: String },
     File { path: PathBuf, run: String },
+    Postgres { store: String, run: String },
 }
 
 impl Leftovers {
@@ -27,6 +28,9 @@ impl Leftovers {
         let run = policy::prefix(run);
         if let Some(path) = file_of(store) {
             return Ok(Self::File { path, run });
+        }
+        if postgres::is_postgres(store) {
+            return Ok(Self::Postgres { store: store.into(), run });
         }
         // One that is down may have something.
         let were_empty = servers(store)?.are_empty().await.unwrap_or(false);
@@ -42,18 +46,24 @@ impl Leftovers {
                 swept.map(drop).map_err(|error| error.to_string().into())
             }
             Self::File { path, run } => remove_rows(path, run),
+            Self::Postgres { store, run } => postgres::sweep(store, run).await,
         }
     }
 
     /// How a person finds what could not be removed.
     pub(crate) fn pattern(&self) -> String {
-        let (Self::Servers { run, .. } | Self::File { run, .. }) = self;
+        let (Self::Servers { run, .. } | Self::File { run, .. } | Self::Postgres { run, .. }) = self;
         format!("*{run}*")
     }
 }
 
 fn servers(store: &str) -> leasehold::Result<Servers> {
-    let options = EngineOptions {
+    Servers::open(store, &options())
+}
+
+/// Of clients that are no part of the work.
+pub(crate) fn options() -> EngineOptions {
+    EngineOptions {
         clock: Clock::system(),
         command_timeout: PATIENCE,
         prefix: String::new(),
@@ -61,8 +71,7 @@ fn servers(store: &str) -> leasehold::Result<Servers> {
         max_in_flight: 100,
         client_name: "leasehold demo".into(),
         max_ttl: Duration::from_secs(300),
-    };
-    Servers::open(store, &options)
+    }
 }
 
 /// The file of an embedded store.

@@ -18,6 +18,7 @@ mod options;
 mod outage;
 mod play;
 mod policy;
+mod postgres;
 mod protection;
 mod recovery;
 mod show;
@@ -37,7 +38,6 @@ pub use stage::Topology;
 pub use worker::run_worker;
 
 use policy::PolicyFile;
-use rusqlite::Connection;
 use supervisor::Supervisor;
 use verdict::Verdict;
 use worker::Worker;
@@ -68,13 +68,15 @@ pub struct Demo {
     /// The values of `--variant`; the first is the default.
     variants: &'static [&'static str],
     /// Creates the tables.
-    set_up: fn(&mut Connection, &Options) -> Result<()>,
+    set_up: fn(&Worker) -> Result<()>,
     /// Runs in the supervisor: starts the workers, injects faults, returns when the work is done.
     supervise: for<'a> fn(&'a mut Supervisor) -> DemoFuture<'a>,
     /// Runs in each worker, until its work is done or it is killed.
     work: fn(Worker) -> DemoFuture<'static>,
     /// Runs in the judge: checks the invariant.
-    judge: fn(&Connection, &Options) -> Result<Verdict>,
+    judge: fn(&Worker) -> Result<Verdict>,
+    /// Removes what [`set_up`](Self::set_up) has put elsewhere than into the folder of the run.
+    tear_down: fn(&Worker) -> Result<()>,
 }
 
 /// All demos.

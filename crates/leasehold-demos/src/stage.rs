@@ -7,7 +7,7 @@ use std::{
 };
 
 use leasehold::{Leasehold, engine::MemberState};
-use leasehold_testkit::{ClusterSet, QuorumSet, SentinelSet};
+use leasehold_testkit::{ClusterSet, PostgresServer, QuorumSet, SentinelSet};
 use serde::{Deserialize, Serialize};
 
 use crate::{Result, show::Show, supervisor::Supervisor, worker::QUORUM_TTL_MAX};
@@ -17,6 +17,8 @@ const NODES: usize = 5;
 const MINORITY: usize = 2;
 /// A key whose primary is killed.
 const KEY: &str = "leasehold";
+/// The database of PostgreSQL that everything is in.
+const DATABASE: &str = "postgres";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Servers that a demo can start for itself.
@@ -28,6 +30,8 @@ pub enum Topology {
     Cluster,
     /// Five independent servers; two are killed and come back empty, then two others are killed
     Quorum,
+    /// A PostgreSQL; its connections are ended, then it crashes and is started again
+    Postgres,
 }
 
 impl Topology {
@@ -37,6 +41,7 @@ impl Topology {
             Self::Sentinel => "sentinel",
             Self::Cluster => "cluster",
             Self::Quorum => "quorum",
+            Self::Postgres => "postgres",
         }
     }
 }
@@ -54,6 +59,7 @@ enum Set {
     Sentinel(SentinelSet),
     Cluster(ClusterSet),
     Quorum(QuorumSet),
+    Postgres(Box<PostgresServer>),
 }
 
 type Act = fn(&Set, &Show);
@@ -65,6 +71,7 @@ impl Stage {
             Topology::Sentinel => Set::Sentinel(SentinelSet::builder().start()?),
             Topology::Cluster => Set::Cluster(ClusterSet::builder().start()?),
             Topology::Quorum => Set::Quorum(QuorumSet::builder(NODES).arg("appendfsync", "no").start()?),
+            Topology::Postgres => Set::Postgres(Box::new(PostgresServer::start()?)),
         };
         // The last is the first.
         let few = MINORITY as u32;
@@ -74,6 +81,7 @@ impl Stage {
             Topology::Quorum => {
                 vec![(65, few, kill_others), (35, 0, bring_back_empty), (15, few, kill_minority)]
             }
+            Topology::Postgres => vec![(55, 0, crash), (25, 0, end_connections)],
         };
         Ok(Self { set: Arc::new(set), acts, killed: 0, playing: None })
     }
@@ -83,6 +91,7 @@ impl Stage {
             Set::Sentinel(set) => set.url(),
             Set::Cluster(set) => set.url(),
             Set::Quorum(set) => set.url(),
+            Set::Postgres(server) => server.url(DATABASE),
         }
     }
 
@@ -97,13 +106,20 @@ impl Stage {
             ),
             Set::Cluster(set) => format!("redis-server: a cluster of {} nodes", set.nodes().len()),
             Set::Quorum(set) => format!("redis-server: {} independent nodes", set.nodes().len()),
+            Set::Postgres(server) => format!("PostgreSQL: one server on port {}", server.addr().port()),
         }
     }
 
-    /// A quorum is formed once, before its first use.
+    /// A quorum is formed once, before its first use, and a database gets its schema.
     pub(crate) async fn form(&self) -> Result<()> {
-        let Set::Quorum(set) = &*self.set else { return Ok(()) };
-        Ok(client_of(set)?.quorum()?.admit_new().await?)
+        match &*self.set {
+            Set::Quorum(set) => Ok(client_of(set)?.quorum()?.admit_new().await?),
+            Set::Postgres(_) => {
+                Leasehold::builder(self.url()).connect_lazy()?.schema()?.install().await?;
+                Ok(())
+            }
+            Set::Sentinel(_) | Set::Cluster(_) => Ok(()),
+        }
     }
 
     /// Begins the act that is due, if the one before has ended.
@@ -224,4 +240,26 @@ async fn all_vote(set: &QuorumSet) -> Result<bool> {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     Ok(false)
+}
+
+fn end_connections(set: &Set, show: &Show) {
+    let Set::Postgres(server) = set else { return };
+    server.terminate_backends(DATABASE);
+    show.fault(
+        "end all connections to the database",
+        "clients connect again; what was not committed is rolled back, and tried again",
+    );
+}
+
+fn crash(set: &Set, show: &Show) {
+    let Set::Postgres(server) = set else { return };
+    server.crash();
+    show.fault("crash the database server", "clients wait for it: there is no copy");
+    let began = Instant::now();
+    server.start_again();
+    show.print(format!(
+        "it is back after {:.1} s with all that was committed, locks and fences included; the transaction of whoever lost a \
+         lock meanwhile is refused",
+        began.elapsed().as_secs_f64()
+    ));
 }

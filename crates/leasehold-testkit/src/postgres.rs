@@ -14,6 +14,7 @@ use crate::child::{BoundChild, bound_command, find_program};
 use crate::folder::Folder;
 use crate::poll::poll;
 use crate::port::Port;
+use crate::server::ServerError;
 
 const READY_WITHIN: Duration = Duration::from_secs(60);
 /// The database that others are copied from.
@@ -37,6 +38,11 @@ pub struct PostgresServer {
 }
 
 impl PostgresServer {
+    /// Starts a server.
+    pub fn start() -> Result<Self, ServerError> {
+        Self::start_with("")
+    }
+
     /// A server, or `None` where PostgreSQL is missing and the environment has `LEASEHOLD_ALLOW_MISSING=1`.
     ///
     /// # Panics
@@ -52,13 +58,16 @@ impl PostgresServer {
     /// When it does not start.
     #[track_caller]
     pub fn start_with_or_skip(settings: &str) -> Option<Self> {
-        if program("initdb").is_none() || program("psql").is_none() {
-            return skip("postgresql");
+        match Self::start_with(settings) {
+            Err(ServerError::MissingPostgres) => skip("postgresql"),
+            started => Some(started.unwrap_or_else(|error| panic!("cannot start PostgreSQL: {error}"))),
         }
-        Some(Self::start(settings).unwrap_or_else(|error| panic!("cannot start PostgreSQL: {error}")))
     }
 
-    fn start(settings: &str) -> io::Result<Self> {
+    fn start_with(settings: &str) -> Result<Self, ServerError> {
+        if program("initdb").is_none() || program("psql").is_none() {
+            return Err(ServerError::MissingPostgres);
+        }
         let dir = Folder::create()?;
         give_away(dir.path())?;
         let data = dir.path().join("data");
