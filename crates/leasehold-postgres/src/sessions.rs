@@ -5,7 +5,7 @@ use tokio_postgres::Client;
 use super::{Result, reply, url::StoreUrl, url::Target};
 use leasehold_core::{
     engine::{EngineError, EngineOptions, Fault},
-    error::Error,
+    error::{Error, Refusal},
 };
 
 /// Opens sessions of your own in the database of a store URL, with its password and certificates. They are never given to
@@ -33,8 +33,20 @@ impl Sessions {
         let Some(dialled) = self.options.clock.bounded(until, self.target.connect()).await else {
             return Err(EngineError::new(Fault::Unreachable, "the server does not answer"));
         };
-        let (client, connection) = dialled.map_err(|error| reply::dial_error(&error))?;
+        let (client, connection) = dialled.map_err(|error| explained(reply::dial_error(&error)))?;
         tokio::spawn(connection);
         Ok(client)
     }
+}
+
+/// A pooler that shares sessions refuses one that is to keep a schema.
+fn explained(error: EngineError) -> EngineError {
+    if !error.why.contains("startup parameter") {
+        return error;
+    }
+    let why = format!(
+        "{}: a pooler stands before the database; name the database itself by listen=HOST:PORT",
+        error.why
+    );
+    EngineError::new(Fault::Refused(Refusal::Other), why)
 }

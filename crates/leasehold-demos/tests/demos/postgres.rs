@@ -8,6 +8,7 @@ use leasehold_testkit::{PostgresServer, eventually};
 use crate::{demo_run::DemoRun, leftovers::DEMOS};
 
 const ESCROW: &str = env!("CARGO_BIN_EXE_escrow");
+const INVOICES: &str = env!("CARGO_BIN_EXE_invoices");
 const LONG: Duration = Duration::from_secs(120);
 
 /// All names that are in the store.
@@ -42,7 +43,10 @@ fn every_demo_leaves_a_database_as_it_was() {
                 let theirs = leases.lock("lock:product:1").ttl(Duration::from_secs(300));
                 let guard = runtime.block_on(theirs.acquire()).unwrap();
                 let options = ["--scale", "5", "--kills", "1", "--store", &url];
-                DemoRun::start_unkept(demo, &options).end().held_after("1");
+                let ended = DemoRun::start_unkept(demo, &options).end();
+                ended.held_after("1");
+                // The proxy that makes a store unreachable also stands before this one.
+                assert_eq!(ended.output.contains("the store is back"), demo == INVOICES, "{}", ended.output);
                 assert_eq!(server.sql(&database, NAMES), "lock:product:1", "{demo}");
                 assert_eq!(server.sql(&database, SCHEMAS), "", "{demo}");
                 assert!(guard.is_held());

@@ -7,6 +7,7 @@ mod documented;
 mod faults;
 mod migration;
 mod mutants;
+mod sessions;
 mod walk;
 
 use std::{
