@@ -1,8 +1,9 @@
 //! Five systems that depend on coordination, as programs small enough to read.
 //!
-//! Each demo is a supervisor with several worker processes on one SQLite database. The supervisor kills workers at random
-//! and restarts them. At the end a judge, another process, reads nothing but the database and decides whether the invariant
-//! held. `--unsafe` switches off the coordination calls and nothing else.
+//! Each demo is a supervisor with several worker processes on one SQLite database, or, for `escrow`, on the PostgreSQL that
+//! has the locks. The supervisor kills workers at random and restarts them. At the end a judge, another process, reads
+//! nothing but the database and decides whether the invariant held. `--unsafe` switches off the coordination calls and
+//! nothing else.
 //!
 //! A binary that runs demos calls [`run_worker`] before anything else: the processes of a demo are copies of it.
 
