@@ -250,9 +250,9 @@ fn play(demo: &Demo, options: &Options) -> Result<Played> {
     });
     supervisor.show.bar.finish_and_clear();
     let staged = supervisor.stage.as_mut().map_or(Ok(()), Stage::end);
-    supervisor.workers.kill_all()?;
+    let ended = supervisor.workers.kill_all();
     clean_up(&runtime, &supervisor, leftovers);
-    let judged = outcome.and(staged).and_then(|()| supervisor.workers.judge());
+    let judged = outcome.and(staged).and(ended).and_then(|()| supervisor.workers.judge());
     if options.keep.is_none()
         && let Err(error) = (demo.tear_down)(&template)
     {
