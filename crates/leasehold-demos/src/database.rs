@@ -16,6 +16,12 @@ pub(crate) fn open(path: &Path) -> Result<Connection> {
     Ok(database)
 }
 
+/// The ports that a query finds.
+pub(crate) fn ports(database: &Connection, sql: &str) -> Result<Vec<u16>> {
+    let mut found = database.prepare(sql)?;
+    Ok(found.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?)
+}
+
 /// One number.
 pub(crate) fn number(database: &Connection, sql: &str) -> Result<u64> {
     Ok(database.query_row(sql, [], |row| row.get::<_, Option<u64>>(0))?.unwrap_or(0))

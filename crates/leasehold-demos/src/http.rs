@@ -5,18 +5,12 @@ use std::{net::SocketAddr, time::Duration};
 use http_body_util::{BodyExt, Full};
 use hyper::{Method, Request, StatusCode, body::Bytes, client::conn::http1};
 use hyper_util::rt::TokioIo;
-use rusqlite::{Connection, OptionalExtension, Params};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::Result;
 
-/// A free port; for an instance that was started again the one that it had before, as `before` finds it.
-pub(crate) async fn listen(
-    database: &Connection,
-    before: &str,
-    whose: impl Params,
-) -> Result<(TcpListener, u16)> {
-    let before: Option<u16> = database.query_row(before, whose, |row| row.get(0)).optional()?;
+/// A free port; for an instance that was started again the one that it had before.
+pub(crate) async fn listen(before: Option<u16>) -> Result<(TcpListener, u16)> {
     let listener = match TcpListener::bind(("127.0.0.1", before.unwrap_or(0))).await {
         Ok(listener) => listener,
         Err(_taken) => TcpListener::bind("127.0.0.1:0").await?,

@@ -12,7 +12,7 @@ use leasehold::{
 };
 use rusqlite::{Connection, OpenFlags};
 
-use crate::{Result, policy};
+use crate::{Result, policy, postgres};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -27,8 +27,12 @@ pub(crate) enum Leftovers {
         path: PathBuf,
         run: String,
     },
-    /// All that a run writes ends by itself, at the latest when it is a day old.
-    Ends {
+    Postgres {
+        store: String,
+        run: String,
+    },
+    /// In etcd all that a run writes ends by itself, at the latest when it is a day old.
+    Etcd {
         store: String,
         run: String,
     },
@@ -42,7 +46,10 @@ impl Leftovers {
             return Ok(Self::File { path, run });
         }
         if store.starts_with("etcd") {
-            return Ok(Self::Ends { store: store.into(), run });
+            return Ok(Self::Etcd { store: store.into(), run });
+        }
+        if postgres::is_postgres(store) {
+            return Ok(Self::Postgres { store: store.into(), run });
         }
         // One that is down may have something.
         let were_empty = servers(store)?.are_empty().await.unwrap_or(false);
@@ -58,19 +65,28 @@ impl Leftovers {
                 swept.map(drop).map_err(|error| error.to_string().into())
             }
             Self::File { path, run } => remove_rows(path, run),
-            Self::Ends { store, run } => release_all(store, run).await,
+            Self::Etcd { store, run } => release_all(store, run).await,
+            Self::Postgres { store, run } => postgres::sweep(store, run).await,
         }
     }
 
     /// How a person finds what could not be removed.
     pub(crate) fn pattern(&self) -> String {
-        let (Self::Servers { run, .. } | Self::File { run, .. } | Self::Ends { run, .. }) = self;
+        let (Self::Servers { run, .. }
+        | Self::File { run, .. }
+        | Self::Etcd { run, .. }
+        | Self::Postgres { run, .. }) = self;
         format!("*{run}*")
     }
 }
 
 fn servers(store: &str) -> leasehold::Result<Servers> {
-    let options = EngineOptions {
+    Servers::open(store, &options())
+}
+
+/// Of clients that are no part of the work.
+pub(crate) fn options() -> EngineOptions {
+    EngineOptions {
         clock: Clock::system(),
         command_timeout: PATIENCE,
         prefix: String::new(),
@@ -78,8 +94,7 @@ fn servers(store: &str) -> leasehold::Result<Servers> {
         max_in_flight: 100,
         client_name: "leasehold demo".into(),
         max_ttl: Duration::from_secs(300),
-    };
-    Servers::open(store, &options)
+    }
 }
 
 /// Locks of killed workers are free at once.

@@ -1,8 +1,9 @@
 //! Five systems that depend on coordination, as programs small enough to read.
 //!
-//! Each demo is a supervisor with several worker processes on one SQLite database. The supervisor kills workers at random
-//! and restarts them. At the end a judge, another process, reads nothing but the database and decides whether the invariant
-//! held. `--unsafe` switches off the coordination calls and nothing else.
+//! Each demo is a supervisor with several worker processes on one SQLite database, or, for `escrow`, on the PostgreSQL that
+//! has the locks. The supervisor kills workers at random and restarts them. At the end a judge, another process, reads
+//! nothing but the database and decides whether the invariant held. `--unsafe` switches off the coordination calls and
+//! nothing else.
 //!
 //! A binary that runs demos calls [`run_worker`] before anything else: the processes of a demo are copies of it.
 
@@ -18,6 +19,7 @@ mod options;
 mod outage;
 mod play;
 mod policy;
+mod postgres;
 mod protection;
 mod recovery;
 mod show;
@@ -37,7 +39,6 @@ pub use stage::Topology;
 pub use worker::run_worker;
 
 use policy::PolicyFile;
-use rusqlite::Connection;
 use supervisor::Supervisor;
 use verdict::Verdict;
 use worker::Worker;
@@ -68,13 +69,15 @@ pub struct Demo {
     /// The values of `--variant`; the first is the default.
     variants: &'static [&'static str],
     /// Creates the tables.
-    set_up: fn(&mut Connection, &Options) -> Result<()>,
+    set_up: fn(&Worker) -> Result<()>,
     /// Runs in the supervisor: starts the workers, injects faults, returns when the work is done.
     supervise: for<'a> fn(&'a mut Supervisor) -> DemoFuture<'a>,
     /// Runs in each worker, until its work is done or it is killed.
     work: fn(Worker) -> DemoFuture<'static>,
     /// Runs in the judge: checks the invariant.
-    judge: fn(&Connection, &Options) -> Result<Verdict>,
+    judge: fn(&Worker) -> Result<Verdict>,
+    /// Removes what [`set_up`](Self::set_up) has put elsewhere than into the folder of the run.
+    tear_down: fn(&Worker) -> Result<()>,
 }
 
 /// All demos.

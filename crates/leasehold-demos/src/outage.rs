@@ -11,6 +11,11 @@ use tokio::{
 
 use crate::Result;
 
+/// Stores that a proxy can stand before, and their ports.
+const LINES: [(&str, u16); 2] = [("redis://", 6379), ("postgres://", 5432)];
+/// What a URL has whose clients would find another way, or would refuse a proxy.
+const ASIDE: [&str; 5] = ["sslmode=", "ca=", "cert=", "host=", "listen="];
+
 /// How a demo's store is made unreachable.
 pub(crate) enum Switch {
     /// A file that can be locked.
@@ -33,17 +38,22 @@ impl Switch {
         if let Some(path) = crate::leftovers::file_of(url) {
             return Ok((Self::File(path), url.into()));
         }
-        let Some(rest) = url.strip_prefix("redis://") else { return Ok((Self::None, url.into())) };
+        let line = |(scheme, port)| Some((scheme, port, url.strip_prefix(scheme)?));
+        let line = LINES.into_iter().find_map(line);
+        let Some((scheme, port, rest)) = line.filter(|_| !ASIDE.iter().any(|aside| url.contains(aside)))
+        else {
+            return Ok((Self::None, url.into()));
+        };
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (login, host) =
             rest[..end].rsplit_once('@').map_or(("", &rest[..end]), |(login, host)| (login, host));
-        let server = if host.contains(':') { host.to_owned() } else { format!("{host}:6379") };
+        let server = if host.contains(':') { host.to_owned() } else { format!("{host}:{port}") };
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let here = listener.local_addr()?;
         let (cut, is_cut) = watch::channel(false);
         tokio::spawn(pass_on(listener, server, is_cut));
         let login = if login.is_empty() { String::new() } else { format!("{login}@") };
-        Ok((Self::Line(cut), format!("redis://{login}{here}{}", &rest[end..])))
+        Ok((Self::Line(cut), format!("{scheme}{login}{here}{}", &rest[end..])))
     }
 
     /// Makes the store unreachable; `None` if that is not possible.

@@ -10,7 +10,7 @@ use tokio::{
 };
 
 use crate::{
-    Demo, Result, database,
+    Demo, Result, Topology,
     leftovers::Leftovers,
     options::Options,
     outage::Switch,
@@ -181,12 +181,12 @@ fn play(demo: &Demo, options: &Options) -> Result<Played> {
     }
     let run = format!("{:08x}", rand::random::<u32>());
     let policies = demo.policies.live(options.config.as_deref(), &run, |name| std::env::var(name).ok())?;
-    let mut database = database::open(&file)?;
-    (demo.set_up)(&mut database, options)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let _entered = runtime.enter();
     let embedded = || format!("sqlite:{}", folder.join("locks.db").display());
-    // Without coordination nothing asks them.
-    let stage = options.topology.filter(|_| !options.r#unsafe).map(Stage::start).transpose()?;
+    // Without coordination nothing asks for locks, but the database of the demo may be on the stage as well.
+    let is_needed = |topology: &Topology| !options.r#unsafe || *topology == Topology::Postgres;
+    let stage = options.topology.filter(is_needed).map(Stage::start).transpose()?;
     if let Some(stage) = &stage {
         runtime.block_on(stage.form())?;
     }
@@ -217,10 +217,11 @@ fn play(demo: &Demo, options: &Options) -> Result<Played> {
     } else {
         (Switch::None, store)
     };
+    let template = Worker { store, ..template };
+    (demo.set_up)(&template)?;
     let mut supervisor = Supervisor {
         options: options.clone(),
-        workers: Workers::new(Worker { store, ..template }),
-        database,
+        workers: Workers::new(template.clone()),
         switch,
         show: Show::begin(),
         client,
@@ -249,10 +250,15 @@ fn play(demo: &Demo, options: &Options) -> Result<Played> {
     });
     supervisor.show.bar.finish_and_clear();
     let staged = supervisor.stage.as_mut().map_or(Ok(()), Stage::end);
-    supervisor.workers.kill_all()?;
+    let ended = supervisor.workers.kill_all();
     clean_up(&runtime, &supervisor, leftovers);
-    outcome.and(staged)?;
-    let (verdict, judge) = supervisor.workers.judge()?;
+    let judged = outcome.and(staged).and(ended).and_then(|()| supervisor.workers.judge());
+    if options.keep.is_none()
+        && let Err(error) = (demo.tear_down)(&template)
+    {
+        supervisor.print(styled(BAD, format!("tables of this run may be left: {error}")));
+    }
+    let (verdict, judge) = judged?;
     let servers = supervisor.stage.as_ref().map_or(0, Stage::killed);
     let and_servers = if servers > 0 { format!(" and {servers} of the servers") } else { String::new() };
     supervisor.print(format!(

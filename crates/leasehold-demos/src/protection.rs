@@ -20,6 +20,15 @@ pub(crate) struct Protection(Option<Leasehold>);
 /// Permission to continue: a lock, or nothing because nothing protects this run.
 pub(crate) struct Pass(Option<Guard>);
 
+/// What a write shows to be refused once the lock has been lost.
+#[derive(Clone)]
+pub(crate) struct Held {
+    /// For a database that knows nothing of locks. Without a lock it is the highest, which no check refuses.
+    pub(crate) fence: i64,
+    /// For the database that the lock is in: the statement fails unless the lock is held.
+    pub(crate) assert_sql: Option<String>,
+}
+
 impl Protection {
     pub(crate) fn new(leases: Option<Leasehold>) -> Self {
         Self(leases)
@@ -131,6 +140,11 @@ impl Pass {
     /// The fence to write with. Without a lock it is the highest, which no check refuses.
     pub(crate) fn fence(&self) -> i64 {
         self.0.as_ref().map_or(i64::MAX, |guard| guard.fence().get().cast_signed())
+    }
+
+    /// What to write with.
+    pub(crate) fn held(&self) -> Held {
+        Held { fence: self.fence(), assert_sql: self.0.as_ref().map(Guard::assert_held_sql) }
     }
 
     /// Whether the lock can be trusted at this moment.

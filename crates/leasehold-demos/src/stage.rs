@@ -7,7 +7,7 @@ use std::{
 };
 
 use leasehold::{Leasehold, engine::MemberState};
-use leasehold_testkit::{ClusterSet, EtcdMember, EtcdSet, QuorumSet, SentinelSet, poll};
+use leasehold_testkit::{ClusterSet, EtcdMember, EtcdSet, PostgresServer, QuorumSet, SentinelSet, poll};
 use serde::{Deserialize, Serialize};
 
 use crate::{Result, show::Show, supervisor::Supervisor, worker::QUORUM_TTL_MAX};
@@ -19,6 +19,8 @@ const MINORITY: usize = 2;
 const MEMBERS: usize = 3;
 /// A key whose primary is killed.
 const KEY: &str = "leasehold";
+/// The database of PostgreSQL that everything is in.
+const DATABASE: &str = "postgres";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Servers that a demo can start for itself.
@@ -32,6 +34,8 @@ pub enum Topology {
     Quorum,
     /// Three members of etcd; the leader is killed and comes back, then another member is killed
     Etcd,
+    /// A PostgreSQL; its connections are ended, then it crashes and is started again
+    Postgres,
 }
 
 impl Topology {
@@ -42,6 +46,7 @@ impl Topology {
             Self::Cluster => "cluster",
             Self::Quorum => "quorum",
             Self::Etcd => "etcd",
+            Self::Postgres => "postgres",
         }
     }
 }
@@ -60,6 +65,7 @@ enum Set {
     Cluster(ClusterSet),
     Quorum(QuorumSet),
     Etcd(EtcdSet),
+    Postgres(Box<PostgresServer>),
 }
 
 type Act = fn(&Set, &Show);
@@ -72,6 +78,7 @@ impl Stage {
             Topology::Cluster => Set::Cluster(ClusterSet::builder().start()?),
             Topology::Quorum => Set::Quorum(QuorumSet::builder(NODES).arg("appendfsync", "no").start()?),
             Topology::Etcd => Set::Etcd(EtcdSet::builder(MEMBERS).start()?),
+            Topology::Postgres => Set::Postgres(Box::new(PostgresServer::start()?)),
         };
         // The last is the first.
         let few = MINORITY as u32;
@@ -82,6 +89,7 @@ impl Stage {
                 vec![(65, few, kill_others), (35, 0, bring_back_empty), (15, few, kill_minority)]
             }
             Topology::Etcd => vec![(65, 1, kill_member), (40, 0, bring_back), (15, 1, kill_leader)],
+            Topology::Postgres => vec![(55, 0, crash), (25, 0, end_connections)],
         };
         Ok(Self { set: Arc::new(set), acts, killed: 0, playing: None })
     }
@@ -92,6 +100,7 @@ impl Stage {
             Set::Cluster(set) => set.url(),
             Set::Quorum(set) => set.url(),
             Set::Etcd(set) => set.url(),
+            Set::Postgres(server) => server.url(DATABASE),
         }
     }
 
@@ -107,13 +116,20 @@ impl Stage {
             Set::Cluster(set) => format!("redis-server: a cluster of {} nodes", set.nodes().len()),
             Set::Quorum(set) => format!("redis-server: {} independent nodes", set.nodes().len()),
             Set::Etcd(set) => format!("etcd: {} members", set.members().len()),
+            Set::Postgres(server) => format!("PostgreSQL: one server on port {}", server.addr().port()),
         }
     }
 
-    /// A quorum is formed once, before its first use.
+    /// A quorum is formed once, before its first use, and a database gets its schema.
     pub(crate) async fn form(&self) -> Result<()> {
-        let Set::Quorum(set) = &*self.set else { return Ok(()) };
-        Ok(client_of(set)?.quorum()?.admit_new().await?)
+        match &*self.set {
+            Set::Quorum(set) => Ok(client_of(set)?.quorum()?.admit_new().await?),
+            Set::Postgres(_) => {
+                Leasehold::builder(self.url()).connect_lazy()?.schema()?.install().await?;
+                Ok(())
+            }
+            Set::Sentinel(_) | Set::Cluster(_) | Set::Etcd(_) => Ok(()),
+        }
     }
 
     /// Begins the act that is due, if the one before has ended.
@@ -274,4 +290,26 @@ fn kill_member(set: &Set, show: &Show) {
         format!("kill -9 the member on port {}", member.addr().port()),
         "its clients go on with another one",
     );
+}
+
+fn end_connections(set: &Set, show: &Show) {
+    let Set::Postgres(server) = set else { return };
+    server.terminate_backends(DATABASE);
+    show.fault(
+        "end all connections to the database",
+        "clients connect again; what was not committed is rolled back, and tried again",
+    );
+}
+
+fn crash(set: &Set, show: &Show) {
+    let Set::Postgres(server) = set else { return };
+    server.crash();
+    show.fault("crash the database server", "clients wait for it: there is no copy");
+    let began = Instant::now();
+    server.start_again();
+    show.print(format!(
+        "it is back after {:.1} s with all that was committed, locks and fences included; the transaction of whoever lost a \
+         lock meanwhile is refused",
+        began.elapsed().as_secs_f64()
+    ));
 }

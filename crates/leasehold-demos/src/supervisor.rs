@@ -17,7 +17,6 @@ const PATIENCE: Duration = Duration::from_secs(90);
 pub(crate) struct Supervisor {
     pub(crate) options: Options,
     pub(crate) workers: Workers,
-    pub(crate) database: Connection,
     pub(crate) switch: Switch,
     pub(crate) show: Show,
     /// To see what killed workers hold; `None` with `--unsafe`.
@@ -39,6 +38,11 @@ impl Supervisor {
         tokio::time::timeout(PATIENCE, self.workers.template().connect()).await?
     }
 
+    /// The demo's database.
+    pub(crate) fn database(&self) -> Result<Connection> {
+        self.workers.template().database()
+    }
+
     /// Starts processes of a role, and prints their pids.
     pub(crate) fn start(&mut self, role: &str, count: usize) -> Result<()> {
         let pids: Vec<_> = (0..count).map(|_| self.workers.start(role)).collect::<Result<_>>()?;
@@ -48,26 +52,25 @@ impl Supervisor {
     }
 
     /// Waits until instances of a service have told their ports, and prints where their metrics are.
-    pub(crate) async fn print_metrics(&self, count: usize, ports: &str) -> Result<()> {
-        let ports = |database: &Connection| -> Result<Vec<u16>> {
-            let mut found = database.prepare(ports)?;
-            Ok(found.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?)
-        };
-        self.until(|database| Ok(ports(database)?.len() == count)).await?;
+    pub(crate) async fn print_metrics(
+        &self,
+        count: usize,
+        ports: impl Fn() -> Result<Vec<u16>>,
+    ) -> Result<()> {
+        self.until(|| Ok(ports()?.len() == count)).await?;
         if !self.options.r#unsafe {
-            let each =
-                ports(&self.database)?.into_iter().map(|port| format!("http://127.0.0.1:{port}/metrics"));
+            let each = ports()?.into_iter().map(|port| format!("http://127.0.0.1:{port}/metrics"));
             self.print(format!("metrics: {}", each.collect::<Vec<_>>().join(" ")));
         }
         Ok(())
     }
 
-    /// Waits until all work is done, as `done` reads it from the database, and kills workers meanwhile.
+    /// Waits until all work is done, as `done` tells, and kills workers meanwhile.
     pub(crate) async fn until_done(
         &mut self,
         total: u64,
         victims: &str,
-        done: impl Fn(&Connection) -> Result<u64>,
+        done: impl Fn() -> Result<u64>,
     ) -> Result<()> {
         self.until_reached(total, total, victims, done).await
     }
@@ -78,12 +81,12 @@ impl Supervisor {
         total: u64,
         goal: u64,
         victims: &str,
-        done: impl Fn(&Connection) -> Result<u64>,
+        done: impl Fn() -> Result<u64>,
     ) -> Result<()> {
         self.show.progress_of(total);
         let (mut last, mut moved_at) = (0, Instant::now());
         loop {
-            let now = done(&self.database)?;
+            let now = done()?;
             self.show.bar.set_position(now);
             if now >= goal {
                 break;
@@ -109,10 +112,10 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Waits until a condition on the database holds.
-    pub(crate) async fn until(&self, is_true: impl Fn(&Connection) -> Result<bool>) -> Result<()> {
+    /// Waits until a condition holds.
+    pub(crate) async fn until(&self, is_true: impl Fn() -> Result<bool>) -> Result<()> {
         let began = Instant::now();
-        while !is_true(&self.database)? {
+        while !is_true()? {
             if began.elapsed() > PATIENCE {
                 return Err(format!("not finished after {PATIENCE:?}").into());
             }

@@ -101,12 +101,13 @@ pub fn run_worker() -> Option<ExitCode> {
 fn run(worker: &str) -> Result<()> {
     let worker: Worker = serde_json::from_str(worker)?;
     let demo = find(&worker.demo).ok_or("no such demo")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let _entered = runtime.enter();
     if worker.role == JUDGE {
-        let verdict = (demo.judge)(&worker.database()?, &worker.options)?;
+        let verdict = (demo.judge)(&worker)?;
         writeln!(std::io::stdout(), "{}", serde_json::to_string(&verdict)?)?;
         return Ok(());
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.spawn(end_with_the_supervisor());
     runtime.block_on((demo.work)(worker))
 }

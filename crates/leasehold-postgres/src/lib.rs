@@ -19,6 +19,7 @@ mod migrate;
 mod pool;
 mod records;
 mod reply;
+mod sessions;
 mod url;
 
 use std::sync::{Arc, Weak, atomic::Ordering};
@@ -36,6 +37,7 @@ use leasehold_core::{
 use listen::Listener;
 pub use migrate::{SCHEMA_VERSION, script};
 use pool::Pool;
+pub use sessions::Sessions;
 use url::StoreUrl;
 
 type Result<T, E = EngineError> = std::result::Result<T, E>;

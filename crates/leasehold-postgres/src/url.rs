@@ -181,6 +181,11 @@ pub(super) enum Connection {
 }
 
 impl Target {
+    /// Names that have no schema are looked for in this one.
+    pub(super) fn search_in(&mut self, schema: &str) {
+        self.config.options(format!("-c search_path={schema}"));
+    }
+
     pub(super) async fn connect(&self) -> Result<(Client, Connection), tokio_postgres::Error> {
         match &self.tls {
             Tls::None => {

@@ -17,6 +17,7 @@ use crate::child::{BoundChild, bound_command, find_program};
 use crate::folder::Folder;
 use crate::poll::poll;
 use crate::port::Port;
+use crate::server::ServerError;
 
 pub use pgbouncer::PgBouncer;
 
@@ -44,6 +45,11 @@ pub struct PostgresServer {
 }
 
 impl PostgresServer {
+    /// Starts a server.
+    pub fn start() -> Result<Self, ServerError> {
+        Self::start_with("", None, None)
+    }
+
     /// A server, or `None` where PostgreSQL is missing and the environment has `LEASEHOLD_ALLOW_MISSING=1`.
     ///
     /// # Panics
@@ -93,14 +99,20 @@ impl PostgresServer {
         disk: Option<u32>,
         certificates: Option<&Certificates>,
     ) -> Option<Self> {
-        if program("initdb").is_none() || program("psql").is_none() {
-            return skip("postgresql");
+        match Self::start_with(settings, disk, certificates) {
+            Err(ServerError::MissingPostgres) => skip("postgresql"),
+            started => Some(started.unwrap_or_else(|error| panic!("cannot start PostgreSQL: {error}"))),
         }
-        let started = Self::start(settings, disk, certificates);
-        Some(started.unwrap_or_else(|error| panic!("cannot start PostgreSQL: {error}")))
     }
 
-    fn start(settings: &str, disk: Option<u32>, certificates: Option<&Certificates>) -> io::Result<Self> {
+    fn start_with(
+        settings: &str,
+        disk: Option<u32>,
+        certificates: Option<&Certificates>,
+    ) -> Result<Self, ServerError> {
+        if program("initdb").is_none() || program("psql").is_none() {
+            return Err(ServerError::MissingPostgres);
+        }
         let dir = Folder::create()?;
         give_away(dir.path())?;
         if let Some(certificates) = certificates {

@@ -37,6 +37,9 @@ pub enum ServerError {
     /// The machine has no `etcd`.
     #[error("no `etcd` on the PATH: install the Debian package `etcd-server` (`apt install etcd-server`)")]
     MissingEtcd,
+    /// The machine has no PostgreSQL.
+    #[error("no PostgreSQL: install the Debian package `postgresql` (`apt install postgresql`)")]
+    MissingPostgres,
     /// The locale of the server's environment cannot be compiled.
     #[error("no locale `{locale}`: install the Debian package `locales` (`apt install locales`)")]
     MissingLocale {

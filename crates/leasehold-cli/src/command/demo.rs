@@ -23,6 +23,7 @@ Examples:
   leasehold demo flash-sale --unsafe             see what breaks without coordination
   leasehold demo flash-sale --both               run it with and without, and compare
   leasehold demo escrow --store redis://HOST     run one on Redis
+  leasehold demo escrow --topology postgres      run it with its money beside its locks, on a server that crashes
 
 Exit codes: 0 the invariant held; 1 it broke; 64 there is no such demo or variant; 70 it could not be run to its end")]
 pub(super) struct Demo {

@@ -1,9 +1,7 @@
 //! No two requests to one domain overlapped, and every page was fetched.
 
-use rusqlite::Connection;
-
 use super::{DOMAINS, PAGES};
-use crate::{Result, database::number, options::Options, verdict::Verdict};
+use crate::{Result, database::number, verdict::Verdict, worker::Worker};
 
 /// Pages that the site has served at least once.
 pub(super) const SERVED: &str =
@@ -20,9 +18,10 @@ const AT_ONCE: &str = "
 
 const MET: &str = "select count(*) from at_once where step = 1 and requests > 1";
 
-pub(super) fn judge(database: &Connection, options: &Options) -> Result<Verdict> {
+pub(super) fn judge(worker: &Worker) -> Result<Verdict> {
+    let (database, options) = (worker.database()?, &worker.options);
     database.execute_batch(AT_ONCE)?;
-    let number = |sql| number(database, sql);
+    let number = |sql| number(&database, sql);
     let bars = |sql| -> Result<Vec<(String, u64)>> {
         let mut found = database.prepare(sql)?;
         let bars = found.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;

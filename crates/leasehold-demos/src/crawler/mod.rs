@@ -7,11 +7,9 @@ mod crawl;
 mod judge;
 mod site;
 
-use rusqlite::Connection;
-
 use crate::{
-    Demo, Result, Topology, database::number, options::Options, policy::PolicyFile, show::grouped,
-    supervisor::Supervisor, worker::Worker,
+    Demo, Result, Topology, database::number, policy::PolicyFile, show::grouped, supervisor::Supervisor,
+    worker::Worker,
 };
 
 pub(crate) static DEMO: Demo = Demo {
@@ -32,6 +30,7 @@ pub(crate) static DEMO: Demo = Demo {
     supervise: |supervisor| Box::pin(supervise(supervisor)),
     work: |worker| Box::pin(work(worker)),
     judge: judge::judge,
+    tear_down: |_| Ok(()),
 };
 
 const DOMAINS: u64 = 40;
@@ -41,7 +40,8 @@ const PAGES: u64 = 150;
 const SITE: &str = "site";
 const CRAWLER: &str = "crawler";
 
-fn set_up(database: &mut Connection, _: &Options) -> Result<()> {
+fn set_up(worker: &Worker) -> Result<()> {
+    let database = worker.database()?;
     database.execute_batch(
         "create table pages (domain text, page integer, crawler text);
          create index pages_of_domains on pages (domain, page);
@@ -59,18 +59,18 @@ fn set_up(database: &mut Connection, _: &Options) -> Result<()> {
 }
 
 async fn supervise(supervisor: &mut Supervisor) -> Result<()> {
-    let pages = DOMAINS * supervisor.options.scaled(PAGES);
+    let (database, pages) = (supervisor.database()?, DOMAINS * supervisor.options.scaled(PAGES));
     supervisor.print(format!(
         "{DOMAINS} domains, of which the first pages are known; {} pages to be found",
         grouped(pages)
     ));
     supervisor.start(SITE, 1)?;
-    supervisor.until(|database| Ok(number(database, "select count(*) from site")? == 1)).await?;
+    supervisor.until(|| Ok(number(&database, "select count(*) from site")? == 1)).await?;
     supervisor.start(CRAWLER, 4)?;
     let fetched = "select count(*) from pages where crawler is not null";
-    supervisor.until_done(pages, CRAWLER, |database| number(database, fetched)).await?;
+    supervisor.until_done(pages, CRAWLER, || number(&database, fetched)).await?;
     // The measurements of the site arrive a little later.
-    supervisor.until(|database| Ok(number(database, judge::SERVED)? == pages)).await
+    supervisor.until(|| Ok(number(&database, judge::SERVED)? == pages)).await
 }
 
 async fn work(worker: Worker) -> Result<()> {

@@ -3,7 +3,7 @@
 //! It is another system. A caller that asks it between reading a balance and writing it cannot exclude others with a
 //! database transaction: that takes a lock.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 
 use axum::{
     Router,
@@ -12,31 +12,32 @@ use axum::{
     routing::get,
 };
 use hyper::Method;
-use rusqlite::{Connection, OptionalExtension};
 use tokio::net::TcpListener;
 
-use super::broker;
+use super::{
+    broker,
+    database::{Database, Statements, values},
+};
 use crate::{Result, http::Client, worker::Worker};
 
 pub(super) async fn serve(worker: Worker) -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let port = listener.local_addr()?.port();
-    let sql = "insert or replace into addresses (name, port) values (?, ?)";
-    worker.database()?.execute(sql, (&worker.role, port))?;
+    let (port, database) = (listener.local_addr()?.port(), Database::open(&worker)?);
+    database.execute(super::LISTENS, &values![&*worker.role, u64::from(port)])?;
     let routes = Router::new()
         .route("/deposits/{tx_hash}", get(amount))
         .route("/fees/{amount}", get(fee))
-        .with_state(worker);
+        .with_state(Arc::new(database));
     axum::serve(listener, routes).await?;
     Ok(())
 }
 
-async fn amount(Shared(worker): Shared<Worker>, Path(tx_hash): Path<String>) -> (StatusCode, String) {
-    let found = worker.database().and_then(|database| {
-        let sql = "select amount from bank where tx_hash = ?";
-        Ok(database.query_row(sql, [tx_hash], |row| row.get::<_, i64>(0)).optional()?)
-    });
-    match found {
+async fn amount(
+    Shared(database): Shared<Arc<Database>>,
+    Path(tx_hash): Path<String>,
+) -> (StatusCode, String) {
+    let found = database.row("select amount from bank where tx_hash = ?1", &values![&*tx_hash]);
+    match found.and_then(|row| row.map(|row| row.number(0)).transpose()) {
         Ok(Some(amount)) => (StatusCode::OK, amount.to_string()),
         Ok(None) => (StatusCode::NOT_FOUND, "no such deposit".into()),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
@@ -58,15 +59,17 @@ pub(super) async fn ask(port: u16, path: &str) -> Result<i64> {
     Ok(body.parse()?)
 }
 
-/// A buyer has paid. The bank announces it twice, as banks do.
-pub(super) fn deposit(database: &mut Connection, deal: u64) -> Result<()> {
-    let change = database.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-    let sql = "select amount from deals where id = ?";
-    let amount: i64 = change.query_row(sql, [deal], |row| row.get(0))?;
+/// A buyer has paid. The bank announces it twice, as banks do. It may be asked again, for its answer may be lost.
+pub(super) fn deposit(database: &Database, deal: u64) -> Result<()> {
     let tx_hash = format!("tx-{deal}");
-    change.execute("insert into bank (tx_hash, deal, amount) values (?, ?, ?)", (&tx_hash, deal, amount))?;
-    for _ in 0..2 {
-        broker::send(&change, "deposit", deal, &tx_hash, 0)?;
-    }
-    Ok(change.commit()?)
+    let sql = "insert into bank (tx_hash, deal, amount) select ?1, id, amount from deals
+               where id = ?2 and not exists (select 1 from bank where tx_hash = ?1)";
+    database.transaction(&[], |change| {
+        if change.execute(sql, &values![&*tx_hash, deal])? > 0 {
+            for _ in 0..2 {
+                broker::send(change, "deposit", deal, &tx_hash, 0)?;
+            }
+        }
+        Ok(())
+    })
 }

@@ -1,18 +1,19 @@
-//! Deals and accounts in the database: opened under a lock, changed in memory, written with its fence.
+//! Deals and accounts in the database: opened under a lock, changed in memory, written under the same lock.
 //!
-//! Opening writes the fence into the row. From then on no earlier holder of the lock can write it, so the values read stay
-//! current until this holder writes, or is refused because there is a later holder.
+//! Nothing that was read can change until it is written, or the write is refused because the lock was lost meanwhile.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior::Immediate};
-
-use super::state::State;
-use crate::{Result, protection::Pass};
+use super::{
+    database::{Database, Statements, values},
+    state::State,
+};
+use crate::{
+    Result,
+    protection::{Held, Pass},
+};
 
 /// The database, as one task uses it.
 pub(super) struct Books {
-    database: Mutex<Connection>,
+    database: Database,
     /// The writer, for the records.
     by: String,
 }
@@ -26,22 +27,22 @@ pub(super) struct Deal {
     /// The fence of the latest order to pay.
     pub(super) ordered: i64,
     escrow: i64,
-    fence: i64,
+    held: Held,
 }
 
 pub(super) struct Account {
     id: u64,
     balance: i64,
-    fence: i64,
+    held: Held,
 }
 
 impl Books {
-    pub(super) fn new(database: Connection, by: impl Into<String>) -> Self {
-        Self { database: Mutex::new(database), by: by.into() }
+    pub(super) fn new(database: Database, by: impl Into<String>) -> Self {
+        Self { database, by: by.into() }
     }
 
-    pub(super) fn database(&self) -> MutexGuard<'_, Connection> {
-        self.database.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn database(&self) -> &Database {
+        &self.database
     }
 
     pub(super) fn by(&self) -> &str {
@@ -49,65 +50,64 @@ impl Books {
     }
 
     pub(super) fn state_of(&self, deal: u64) -> Result<Option<String>> {
-        let sql = "select state from deals where id = ?";
-        Ok(self.database().query_row(sql, [deal], |row| row.get(0)).optional()?)
+        let found = self.database.row("select state from deals where id = ?1", &values![deal])?;
+        found.map(|row| row.text(0)).transpose()
     }
 
     /// Opens a deal under its lock; `None` if there is none, or a later holder.
     pub(super) fn open_deal(&self, id: u64, pass: &Pass) -> Result<Option<Deal>> {
-        let fence = pass.fence();
-        let sql = "update deals set fence = ?2 where id = ?1 and fence <= ?2
-                   returning buyer, seller, amount, state, escrow, ordered";
-        let row = |row: &rusqlite::Row<'_>| {
-            let state: String = row.get(3)?;
-            let (buyer, seller, amount) = (row.get(0)?, row.get(1)?, row.get(2)?);
-            let state = State::parse(&state).ok_or(rusqlite::Error::InvalidQuery)?;
-            Ok(Deal { id, buyer, seller, amount, state, escrow: row.get(4)?, ordered: row.get(5)?, fence })
-        };
-        Ok(self.database().query_row(sql, (id, fence), row).optional()?)
+        let (held, columns) = (pass.held(), "buyer, seller, amount, state, escrow, ordered");
+        let Some(row) = self.database.open("deals", columns, id, &held)? else { return Ok(None) };
+        let (buyer, seller, amount) = (row.count(0)?, row.count(1)?, row.number(2)?);
+        let state = State::parse(&row.text(3)?).ok_or("there is no such state")?;
+        let (escrow, ordered) = (row.number(4)?, row.number(5)?);
+        Ok(Some(Deal { id, buyer, seller, amount, state, ordered, escrow, held }))
     }
 
     /// Opens an account under its lock.
     pub(super) fn open_account(&self, id: u64, pass: &Pass) -> Result<Account> {
-        let fence = pass.fence();
-        let sql = "update accounts set fence = ?2 where id = ?1 and fence <= ?2 returning balance";
-        let balance = self.database().query_row(sql, (id, fence), |row| row.get(0)).optional()?;
-        Ok(Account { id, balance: balance.ok_or(TOO_LATE)?, fence })
+        let held = pass.held();
+        let row = self.database.open("accounts", "balance", id, &held)?.ok_or(TOO_LATE)?;
+        Ok(Account { id, balance: row.number(0)?, held })
     }
 
     /// Advances a deal, atomically with everything that belongs to it.
     pub(super) fn change(&self, deal: &Deal, to: State, movements: &[Movement<'_>]) -> Result<()> {
-        let mut database = self.database();
-        let change = database.transaction_with_behavior(Immediate)?;
         let escrow = deal.escrow + movements.iter().map(Movement::change_of_escrow).sum::<i64>();
-        let written = change.execute(
-            "update deals set state = ?3, escrow = ?4 where id = ?1 and fence <= ?2",
-            (deal.id, deal.fence, to.as_str(), escrow),
-        )?;
-        if written == 0 {
-            return Err(TOO_LATE.into());
-        }
-        change.execute(
-            "insert into history (deal, was, became, by) values (?, ?, ?, ?)",
-            (deal.id, deal.state.as_str(), to.as_str(), &self.by),
-        )?;
-        for movement in movements {
-            movement.write(&change, deal, &self.by)?;
-        }
-        let outbox = "insert into outbox (deal, kind, text, fence) values (?, ?, ?, ?)";
-        if to == State::Funded || to.is_final() {
-            change.execute(outbox, (deal.id, "notify", format!("deal {}: {to}", deal.id), deal.fence))?;
-        }
-        let order = match to {
-            State::Accepted => Some("payout"),
-            State::Disputed => Some("refund"),
-            _ => None,
-        };
-        if let Some(order) = order {
-            change.execute("update deals set ordered = ?2 where id = ?1", (deal.id, deal.fence))?;
-            change.execute(outbox, (deal.id, order, "", deal.fence))?;
-        }
-        Ok(change.commit()?)
+        let held: Vec<_> =
+            std::iter::once(&deal.held).chain(movements.iter().filter_map(Movement::held)).collect();
+        self.database.transaction(&held, |change| {
+            let fence = deal.held.fence;
+            let written = change.execute(
+                "update deals set state = ?3, escrow = ?4 where id = ?1 and fence <= ?2",
+                &values![deal.id, fence, to.as_str(), escrow],
+            )?;
+            if written == 0 {
+                return Err(TOO_LATE.into());
+            }
+            change.execute(
+                "insert into history (deal, was, became, by) values (?1, ?2, ?3, ?4)",
+                &values![deal.id, deal.state.as_str(), to.as_str(), &*self.by],
+            )?;
+            for movement in movements {
+                movement.write(change, deal, &self.by)?;
+            }
+            let outbox = "insert into outbox (deal, kind, text, fence) values (?1, ?2, ?3, ?4)";
+            if to == State::Funded || to.is_final() {
+                let text = format!("deal {}: {to}", deal.id);
+                change.execute(outbox, &values![deal.id, "notify", &*text, fence])?;
+            }
+            let order = match to {
+                State::Accepted => Some("payout"),
+                State::Disputed => Some("refund"),
+                _ => None,
+            };
+            if let Some(order) = order {
+                change.execute("update deals set ordered = ?2 where id = ?1", &values![deal.id, fence])?;
+                change.execute(outbox, &values![deal.id, order, "", fence])?;
+            }
+            Ok(())
+        })
     }
 }
 
@@ -123,6 +123,13 @@ pub(super) enum Movement<'a> {
 }
 
 impl Movement<'_> {
+    fn held(&self) -> Option<&Held> {
+        match self {
+            Self::Deposit(_) => None,
+            Self::Credit { account, .. } => Some(&account.held),
+        }
+    }
+
     fn change_of_escrow(&self) -> i64 {
         match self {
             Self::Deposit(amount) => *amount,
@@ -130,21 +137,23 @@ impl Movement<'_> {
         }
     }
 
-    fn write(&self, change: &Transaction<'_>, deal: &Deal, by: &str) -> Result<()> {
-        let sql = "insert into entries (deal, kind, account, amount, by) values (?, ?, ?, ?, ?)";
+    fn write(&self, change: &dyn Statements, deal: &Deal, by: &str) -> Result<()> {
+        let sql = "insert into entries (deal, kind, account, amount, by) values (?1, ?2, ?3, ?4, ?5)";
         match self {
-            Self::Deposit(amount) => change.execute(sql, (deal.id, "deposit", None::<u64>, amount, by))?,
+            Self::Deposit(amount) => {
+                change.execute(sql, &values![deal.id, "deposit", None::<u64>, *amount, by])?;
+            }
             Self::Credit { kind, account, amount } => {
                 let written = change.execute(
                     "update accounts set balance = ?3 where id = ?1 and fence <= ?2",
-                    (account.id, account.fence, account.balance + amount),
+                    &values![account.id, account.held.fence, account.balance + amount],
                 )?;
                 if written == 0 {
                     return Err(TOO_LATE.into());
                 }
-                change.execute(sql, (deal.id, kind, account.id, amount, by))?
+                change.execute(sql, &values![deal.id, *kind, account.id, *amount, by])?;
             }
-        };
+        }
         Ok(())
     }
 }
@@ -152,47 +161,86 @@ impl Movement<'_> {
 #[cfg(test)]
 mod tests {
     use leasehold::Leasehold;
+    use leasehold_testkit::PostgresServer;
 
     use super::*;
-    use crate::{database::number, protection::Protection};
+    use crate::protection::Protection;
+
+    const ROWS: &str = "insert into accounts (id, name, balance) values (2, 'buyer', 0);
+                        insert into deals (id, buyer, seller, amount, state, escrow)
+                        values (1, 2, 3, 500, 'DISPUTED', 500)";
+
+    fn refund(books: &Books, deal: &Deal, account: &Account) -> Result<()> {
+        let refund = Movement::Credit { kind: "refund", account, amount: deal.amount };
+        books.change(deal, State::Refunded, &[refund])
+    }
+
+    /// Fails if anything has been written.
+    fn assert_untouched(books: &Books) {
+        let count = |sql| books.database().number(sql).unwrap();
+        let moved = "select (select count(*) from entries) + (select count(*) from history)
+                          + (select sum(balance) from accounts)";
+        assert_eq!(count(moved), 0, "half of it was written");
+        assert_eq!(count("select escrow from deals"), 500);
+    }
 
     #[tokio::test]
     async fn whoever_had_the_lock_before_can_write_neither_the_deal_nor_the_account() {
-        let database = Connection::open_in_memory().unwrap();
-        database.execute_batch(include_str!("schema.sql")).unwrap();
-        database
-            .execute_batch(
-                "insert into accounts (id, name, balance) values (2, 'buyer', 0);
-                 insert into deals (id, buyer, seller, amount, state, escrow)
-                 values (1, 2, 3, 500, 'DISPUTED', 500)",
-            )
-            .unwrap();
-        let books = Books::new(database, "test");
+        let books = Books::new(Database::in_memory(ROWS), "test");
         let protection = Protection::new(Some(Leasehold::connect("memory:").await.unwrap()));
         // Each is held twice, one after the other: the first holder is late.
         let hold = async |name: &str| {
             let first = protection.lock(|leases| Ok(leases.lock(name))).await.unwrap();
-            let fence = first.fence();
+            let held = first.held();
             first.release().await.unwrap();
-            (fence, protection.lock(|leases| Ok(leases.lock(name))).await.unwrap())
+            (held, protection.lock(|leases| Ok(leases.lock(name))).await.unwrap())
         };
         let ((deal_before, deal_now), (account_before, account_now)) =
             (hold("deal").await, hold("account").await);
         let deal = books.open_deal(1, &deal_now).unwrap().unwrap();
         let account = books.open_account(2, &account_now).unwrap();
-        let late_deal = Deal { fence: deal_before, ..books.open_deal(1, &deal_now).unwrap().unwrap() };
-        let late_account = Account { fence: account_before, ..account };
-        let pay = |deal: &Deal, account: &Account| {
-            let refund = Movement::Credit { kind: "refund", account, amount: 500 };
-            books.change(deal, State::Refunded, &[refund])
-        };
-        assert!(pay(&late_deal, &account).is_err());
-        assert!(pay(&deal, &late_account).is_err());
-        let count = |sql| number(&books.database(), sql).unwrap();
-        let moved = "select (select count(*) from entries) + (select count(*) from history) + sum(balance) from accounts";
-        assert_eq!(count(moved), 0, "half of it was written");
-        assert_eq!(count("select escrow from deals"), 500);
-        pay(&deal, &account).unwrap();
-        assert_eq!(count("select balance from accounts"), 500);
+        let late_deal = Deal { held: deal_before, ..books.open_deal(1, &deal_now).unwrap().unwrap() };
+        let late_account = Account { held: account_before, ..account };
+        assert!(refund(&books, &late_deal, &account).is_err());
+        assert!(refund(&books, &deal, &late_account).is_err());
+        assert_untouched(&books);
+        refund(&books, &deal, &account).unwrap();
+        assert_eq!(books.database().number("select balance from accounts").unwrap(), 500);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn postgres_refuses_a_write_whose_lock_is_lost_although_nobody_has_it_now() {
+        let Some(server) = PostgresServer::start_or_skip() else { return };
+        let url = server.url("postgres");
+        let leases = Leasehold::builder(&*url).connect_lazy().unwrap();
+        leases.schema().unwrap().install().await.unwrap();
+        let database = Database::in_schema(&url, "demo_1".into()).unwrap();
+        database
+            .create(|tables| ROWS.split(';').try_for_each(|row| tables.execute(row, &[]).map(drop)))
+            .unwrap();
+        let (books, protection) = (Books::new(database, "test"), Protection::new(Some(leases.clone())));
+        for lost in ["deal", "account"] {
+            let deal_lock = protection.lock(|leases| Ok(leases.lock("deal"))).await.unwrap();
+            let account_lock = protection.lock(|leases| Ok(leases.lock("account"))).await.unwrap();
+            let deal = books.open_deal(1, &deal_lock).unwrap().unwrap();
+            let account = books.open_account(2, &account_lock).unwrap();
+            // As after a pause that was longer than the lease.
+            let now = leases.inspect(lost).await.unwrap().held().unwrap().fence;
+            assert!(leases.force_release(lost, now).await.unwrap().was_held());
+            let refused = refund(&books, &deal, &account).unwrap_err().to_string();
+            assert!(refused.contains(&format!("the lock \"{lost}\" is no longer held")), "{refused}");
+            assert_untouched(&books);
+        }
+        let deal_lock = protection.lock(|leases| Ok(leases.lock("deal"))).await.unwrap();
+        let account_lock = protection.lock(|leases| Ok(leases.lock("account"))).await.unwrap();
+        let deal = books.open_deal(1, &deal_lock).unwrap().unwrap();
+        // What is open when the server ends every connection is dialled again.
+        server.terminate_backends("postgres");
+        let account = books.open_account(2, &account_lock).unwrap();
+        refund(&books, &deal, &account).unwrap();
+        assert_eq!(books.database().number("select balance from accounts").unwrap(), 500);
+        books.database().remove().unwrap();
+        let left = "select count(*) from information_schema.schemata where schema_name = 'demo_1'";
+        assert_eq!(server.sql("postgres", left), "0");
     }
 }

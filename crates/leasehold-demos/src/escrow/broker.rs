@@ -2,8 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rusqlite::{Connection, OptionalExtension};
-
+use super::database::{Database, Statements, values};
 use crate::Result;
 
 /// A message that was taken and not settled is delivered again after this time.
@@ -35,51 +34,42 @@ pub(super) enum Outcome {
     Requeue,
 }
 
-pub(super) fn send(broker: &Connection, kind: &str, deal: u64, tx_hash: &str, fence: i64) -> Result<()> {
-    let sql = "insert into messages (kind, deal, tx_hash, fence) values (?, ?, ?, ?)";
-    broker.execute(sql, (kind, deal, tx_hash, fence))?;
-    Ok(())
+pub(super) fn send(broker: &dyn Statements, kind: &str, deal: u64, tx_hash: &str, fence: i64) -> Result<()> {
+    let sql = "insert into messages (kind, deal, tx_hash, fence) values (?1, ?2, ?3, ?4)";
+    broker.execute(sql, &values![kind, deal, tx_hash, fence]).map(drop)
 }
 
 /// Takes the next message, if there is one, and hides it from others for a while.
-pub(super) fn take(broker: &Connection) -> Result<Option<Message>> {
+pub(super) fn take(broker: &Database) -> Result<Option<Message>> {
     let now = now_ms()?;
     let next =
         "select id from messages where outcome is null and visible_ms <= ?1 order by visible_ms, id limit 1";
     // A read first: writers wait for each other, and most of the time there is no message.
-    if broker.query_row(next, [now], |_| Ok(())).optional()?.is_none() {
+    let Some(next) = broker.row(next, &values![now])? else { return Ok(None) };
+    let sql = "update messages set visible_ms = ?3, deliveries = deliveries + 1
+               where id = ?1 and outcome is null and visible_ms <= ?2 returning kind, deal, tx_hash, fence";
+    let id = next.count(0)?;
+    // Another cashier may have been faster.
+    let Some(row) = broker.row(sql, &values![id, now, now + VISIBLE_AGAIN.as_millis() as i64])? else {
         return Ok(None);
-    }
-    let sql = format!(
-        "update messages set visible_ms = ?2, deliveries = deliveries + 1 where id = ({next})
-         returning id, kind, deal, tx_hash, fence"
-    );
-    let message = |row: &rusqlite::Row<'_>| {
-        Ok(Message {
-            id: row.get(0)?,
-            kind: row.get(1)?,
-            deal: row.get(2)?,
-            tx_hash: row.get(3)?,
-            fence: row.get(4)?,
-        })
     };
-    Ok(broker.query_row(&sql, (now, now + VISIBLE_AGAIN.as_millis() as i64), message).optional()?)
+    let (kind, deal, tx_hash) = (row.text(0)?, row.count(1)?, row.text(2)?);
+    Ok(Some(Message { id, kind, deal, tx_hash, fence: row.number(3)? }))
 }
 
 /// Records the outcome of a message.
-pub(super) fn settle(broker: &Connection, message: u64, outcome: Outcome) -> Result<()> {
+pub(super) fn settle(broker: &Database, message: u64, outcome: Outcome) -> Result<()> {
     let word = match outcome {
         Outcome::Done => "done",
         Outcome::Again => "again",
         Outcome::Stale => "stale",
         Outcome::Requeue => {
             let visible = now_ms()? + REQUEUED.as_millis() as i64;
-            broker.execute("update messages set visible_ms = ? where id = ?", (visible, message))?;
-            return Ok(());
+            let sql = "update messages set visible_ms = ?2 where id = ?1";
+            return broker.execute(sql, &values![message, visible]).map(drop);
         }
     };
-    broker.execute("update messages set outcome = ? where id = ?", (word, message))?;
-    Ok(())
+    broker.execute("update messages set outcome = ?2 where id = ?1", &values![message, word]).map(drop)
 }
 
 fn now_ms() -> Result<i64> {

@@ -39,10 +39,10 @@ impl Cashier {
 
     /// False if there is none.
     async fn next_message(&self) -> Result<bool> {
-        let message = broker::take(&self.books.database())?;
+        let message = broker::take(self.books.database())?;
         let Some(message) = message else { return Ok(false) };
         let outcome = self.deliver(&message).await;
-        broker::settle(&self.books.database(), message.id, outcome)?;
+        broker::settle(self.books.database(), message.id, outcome)?;
         Ok(true)
     }
 
@@ -139,25 +139,20 @@ impl Cashier {
 #[cfg(test)]
 mod tests {
     use leasehold::Leasehold;
-    use rusqlite::Connection;
 
     use super::*;
-    use crate::database::number;
+    use crate::escrow::database::{Database, Statements};
 
     /// The fence of the latest order about the deal.
     const ORDERED: i64 = 7;
 
     /// A cashier, and a deal that is to be refunded.
     async fn cashier() -> (Cashier, Leasehold) {
-        let database = Connection::open_in_memory().unwrap();
-        database.execute_batch(include_str!("schema.sql")).unwrap();
-        database
-            .execute_batch(&format!(
-                "insert into accounts (id, name, balance) values (2, 'buyer', 0);
-                 insert into deals (id, buyer, seller, amount, state, escrow, ordered)
-                 values (1, 2, 3, 500, 'DISPUTED', 500, {ORDERED})"
-            ))
-            .unwrap();
+        let database = Database::in_memory(&format!(
+            "insert into accounts (id, name, balance) values (2, 'buyer', 0);
+             insert into deals (id, buyer, seller, amount, state, escrow, ordered)
+             values (1, 2, 3, 500, 'DISPUTED', 500, {ORDERED})"
+        ));
         let live = super::super::DEMO.policies.live(None, "test", |_| None).unwrap();
         let policies = leasehold::Policies::parse(&live.text, &live.origin).unwrap();
         let leases = Leasehold::builder("memory:").policies(policies).connect().await.unwrap();
@@ -170,7 +165,8 @@ mod tests {
     }
 
     fn refunded(cashier: &Cashier) -> u64 {
-        number(&cashier.books.database(), "select sum(amount) from entries where kind = 'refund'").unwrap()
+        let sql = "select sum(amount) from entries where kind = 'refund'";
+        cashier.books.database().number(sql).unwrap()
     }
 
     #[tokio::test]

@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use rusqlite::Connection;
+use super::{
+    database::{Database, Statements},
+    reconciliation::{THERE, WRONG_ACCOUNTS},
+    state::State,
+};
+use crate::{Result, verdict::Verdict, worker::Worker};
 
-use super::{reconciliation::WRONG_ACCOUNTS, state::State};
-use crate::{Result, database::number, options::Options, verdict::Verdict};
-
-pub(super) fn judge(database: &Connection, _: &Options) -> Result<Verdict> {
-    let number = |sql| number(database, sql);
+pub(super) fn judge(worker: &Worker) -> Result<Verdict> {
+    let database = &Database::open(worker)?;
+    let number = |sql| database.number(sql);
     Ok(Verdict::default()
         .reports("deliveries of messages", number("select sum(deliveries) from messages")?)
         .reports(
@@ -23,7 +26,7 @@ pub(super) fn judge(database: &Connection, _: &Options) -> Result<Verdict> {
         .expects(
             "money in accounts and escrow, of what came in",
             number("select sum(amount) from bank")?,
-            number("select (select sum(balance) from accounts) + (select sum(escrow) from deals)")?,
+            number(THERE)?,
         )
         .expects("accounts that are not the sum of their entries", 0, number(WRONG_ACCOUNTS)?)
         .expects("deals with a deposit, payout or refund too many", 0, number(TOO_MANY)?)
@@ -37,15 +40,18 @@ pub(super) fn judge(database: &Connection, _: &Options) -> Result<Verdict> {
             0,
             number("select count(*) from reconciliations where difference <> 0 or wrong <> 0")?,
         )
-        .chart("deals by how they ended", bars(database, "select state, count(*) from deals group by 1")?)
+        .chart(
+            "deals by how they ended",
+            bars(database, "select state, count(*) from deals group by 1 order by 1")?,
+        )
         .chart(
             "payments by each instance",
-            bars(database, "select by, count(*) from entries where kind <> 'fee' group by 1")?,
+            bars(database, "select by, count(*) from entries where kind <> 'fee' group by 1 order by 1")?,
         ))
 }
 
 const TOO_MANY: &str = "select count(distinct deal) from
-    (select deal from entries group by deal, kind having count(*) > 1)";
+    (select deal from entries group by deal, kind having count(*) > 1) as more";
 
 const BOTH: &str = "select count(*) from deals
     where exists (select 1 from entries where deal = deals.id and kind = 'payout')
@@ -60,16 +66,13 @@ const BESIDE_ANOTHER: &str = "with runs as
     select count(*) from runs where exists
     (select 1 from runs as other where other.run <> runs.run and other.first between runs.first and runs.last)";
 
-fn wrong_paths(database: &Connection) -> Result<u64> {
+fn wrong_paths(database: &Database) -> Result<u64> {
     let mut paths: BTreeMap<u64, Vec<(String, String)>> = BTreeMap::new();
-    let mut deals = database.prepare("select id from deals")?;
-    for deal in deals.query_map([], |row| row.get(0))? {
-        paths.insert(deal?, Vec::new());
+    for deal in database.rows("select id from deals", &[])? {
+        paths.insert(deal.count(0)?, Vec::new());
     }
-    let mut steps = database.prepare("select deal, was, became from history order by id")?;
-    for step in steps.query_map([], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?))))? {
-        let (deal, step) = step?;
-        paths.entry(deal).or_default().push(step);
+    for step in database.rows("select deal, was, became from history order by id", &[])? {
+        paths.entry(step.count(0)?).or_default().push((step.text(1)?, step.text(2)?));
     }
     let is_whole = |path: &Vec<(String, String)>| {
         let steps = path.iter().map(|(was, became)| State::parse(was).zip(State::parse(became)));
@@ -78,7 +81,6 @@ fn wrong_paths(database: &Connection) -> Result<u64> {
     Ok(paths.values().filter(|path| !is_whole(path)).count() as u64)
 }
 
-fn bars(database: &Connection, sql: &str) -> Result<Vec<(String, u64)>> {
-    let mut rows = database.prepare(sql)?;
-    Ok(rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?)
+fn bars(database: &Database, sql: &str) -> Result<Vec<(String, u64)>> {
+    database.rows(sql, &[])?.iter().map(|row| Ok((row.text(0)?, row.count(1)?))).collect()
 }

@@ -8,6 +8,7 @@ mod bank;
 mod books;
 mod broker;
 mod cashier;
+mod database;
 mod judge;
 mod keys;
 mod outbox;
@@ -16,13 +17,11 @@ mod service;
 mod state;
 mod traders;
 
-use rusqlite::Connection;
-
-use self::state::State;
-use crate::{
-    Demo, Result, Topology, database::number, options::Options, policy::PolicyFile, supervisor::Supervisor,
-    worker::Worker,
+use self::{
+    database::{Database, Statements, values},
+    state::State,
 };
+use crate::{Demo, Result, Topology, policy::PolicyFile, supervisor::Supervisor, worker::Worker};
 
 pub(crate) static DEMO: Demo = Demo {
     name: "escrow",
@@ -37,12 +36,13 @@ pub(crate) static DEMO: Demo = Demo {
         text: include_str!("../../policies/escrow.toml"),
         ttl_variable: None,
     },
-    topologies: &[Topology::Sentinel, Topology::Cluster],
+    topologies: &[Topology::Sentinel, Topology::Cluster, Topology::Postgres],
     variants: &[],
     set_up,
     supervise: |supervisor| Box::pin(supervise(supervisor)),
     work: |worker| Box::pin(work(worker)),
     judge: judge::judge,
+    tear_down: |worker| Database::open(worker)?.remove(),
 };
 
 const DEALS: u64 = 200;
@@ -57,52 +57,66 @@ const BANK: &str = "bank";
 const SERVICE: &str = "service";
 const TRADERS: &str = "traders";
 
-fn set_up(database: &mut Connection, options: &Options) -> Result<()> {
-    database.execute_batch(include_str!("schema.sql"))?;
-    let change = database.transaction()?;
-    let account = "insert into accounts (id, name, balance) values (?, ?, 0)";
-    change.execute(account, (PLATFORM, "platform"))?;
-    for number in 0..BUYERS + SELLERS {
-        let name = if number < BUYERS { "buyer" } else { "seller" };
-        change.execute(account, (PLATFORM + 1 + number, name))?;
-    }
-    for number in 0..options.scaled(DEALS) {
-        change.execute(
-            "insert into deals (id, buyer, seller, amount, state) values (?, ?, ?, ?, ?)",
-            (
-                1 + number,
-                PLATFORM + 1 + number % BUYERS,
-                PLATFORM + 1 + BUYERS + number % SELLERS,
-                1000 + 100 * (number % 90),
-                State::Created.as_str(),
-            ),
-        )?;
-    }
-    Ok(change.commit()?)
+/// Where an instance listens.
+const LISTENS: &str = "insert into addresses (name, port) values (?1, ?2)
+                       on conflict (name) do update set port = excluded.port";
+
+fn set_up(worker: &Worker) -> Result<()> {
+    Database::open(worker)?.create(|tables| {
+        let account = "insert into accounts (id, name, balance) values (?1, ?2, 0)";
+        tables.execute(account, &values![PLATFORM, "platform"])?;
+        for number in 0..BUYERS + SELLERS {
+            let name = if number < BUYERS { "buyer" } else { "seller" };
+            tables.execute(account, &values![PLATFORM + 1 + number, name])?;
+        }
+        let deal = "insert into deals (id, buyer, seller, amount, state) values (?1, ?2, ?3, ?4, ?5)";
+        for number in 0..worker.options.scaled(DEALS) {
+            let (buyer, seller) = (PLATFORM + 1 + number % BUYERS, PLATFORM + 1 + BUYERS + number % SELLERS);
+            let amount = 1000 + 100 * (number % 90);
+            tables.execute(deal, &values![1 + number, buyer, seller, amount, State::Created.as_str()])?;
+        }
+        Ok(())
+    })
+}
+
+/// The port where an instance listens, or listened before it was killed.
+fn port_of(database: &Database, name: &str) -> Result<Option<u16>> {
+    let found = database.row("select port from addresses where name = ?1", &values![name])?;
+    found.map(|row| Ok(row.number(0)?.try_into()?)).transpose()
 }
 
 async fn supervise(supervisor: &mut Supervisor) -> Result<()> {
     let deals = supervisor.options.scaled(DEALS);
+    let database = Database::open(supervisor.workers.template())?;
     supervisor.print(format!(
         "{deals} deals between {BUYERS} buyers and {SELLERS} sellers; the bank tells of every deposit twice, and every \
          fourth buyer accepts and disputes at the same time"
     ));
+    if let Some(schema) = database.schema() {
+        let stays = if supervisor.options.keep.is_some() { ", which stays" } else { "" };
+        supervisor.print(format!(
+            "deals and money are in the database of the locks, in the schema {schema}{stays}"
+        ));
+    }
     supervisor.start(BANK, 1)?;
-    supervisor.until(|database| Ok(number(database, "select count(*) from addresses")? == 1)).await?;
+    supervisor.until(|| Ok(database.number("select count(*) from addresses")? == 1)).await?;
     supervisor.start(SERVICE, SERVICES as usize)?;
-    let ports = "select port from addresses where name like 'service %' order by name";
+    let ports = || {
+        let sql = "select port from addresses where name like 'service %' order by name";
+        database.rows(sql, &[])?.iter().map(|row| Ok(row.number(0)?.try_into()?)).collect()
+    };
     supervisor.print_metrics(SERVICES as usize, ports).await?;
     supervisor.start(TRADERS, 1)?;
-    supervisor.until_done(deals, SERVICE, |database| number(database, "select count(*) from ended")).await?;
+    supervisor.until_done(deals, SERVICE, || database.number("select count(*) from ended")).await?;
     supervisor.print(
         "all deals have ended; the last messages are delivered, and the books are reconciled once more",
     );
-    supervisor.until(|database| Ok(number(database, LEFT)? == 0)).await?;
-    let last = number(&supervisor.database, RECONCILED)?;
-    supervisor.until(|database| Ok(number(database, RECONCILED)? > last)).await
+    supervisor.until(|| Ok(database.number(LEFT)? == 0)).await?;
+    let last = database.number(RECONCILED)?;
+    supervisor.until(|| Ok(database.number(RECONCILED)? > last)).await
 }
 
-const LEFT: &str = "select (select count(*) from outbox where not sent)
+const LEFT: &str = "select (select count(*) from outbox where sent = 0)
                          + (select count(*) from messages where outcome is null)";
 const RECONCILED: &str = "select max(id) from reconciliations";
 

@@ -6,12 +6,16 @@
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use rusqlite::TransactionBehavior::Immediate;
 
-use super::{books::Books, broker, keys};
+use super::{
+    books::Books,
+    broker,
+    database::{Statements, values},
+    keys,
+};
 use crate::{
     Result,
-    protection::{Begun, Protection},
+    protection::{Begun, Held, Protection},
 };
 
 const BATCH: u64 = 32;
@@ -41,14 +45,13 @@ impl Poller {
     }
 
     fn unsent(&self, most: u64) -> Result<Vec<Row>> {
-        let database = self.books.database();
-        let mut rows = database
-            .prepare("select id, deal, kind, text, fence from outbox where not sent order by id limit ?")?;
-        let row = |row: &rusqlite::Row<'_>| {
-            let (id, deal, kind) = (row.get(0)?, row.get(1)?, row.get(2)?);
-            Ok(Row { id, deal, kind, text: row.get(3)?, fence: row.get(4)? })
-        };
-        Ok(rows.query_map([most], row)?.collect::<Result<_, _>>()?)
+        let sql = "select id, deal, kind, text, fence from outbox where sent = 0 order by id limit ?1";
+        let rows = self.books.database().rows(sql, &values![most])?;
+        let rows = rows.iter().map(|row| {
+            let (id, deal, kind) = (row.count(0)?, row.count(1)?, row.text(2)?);
+            Ok(Row { id, deal, kind, text: row.text(3)?, fence: row.number(4)? })
+        });
+        rows.collect()
     }
 
     /// Sends some rows; returns how many.
@@ -58,51 +61,51 @@ impl Poller {
             return Ok(0);
         }
         let pass = self.protection.lock(|leases| keys::lock(leases, "outbox", None)).await?;
-        let fence = pass.fence();
+        let held = pass.held();
         // From here on no earlier poller can mark anything.
-        self.check(&self.books.database(), fence)?;
+        check(self.books.database(), &held)?;
         let rows = self.unsent(BATCH)?;
-        let sent = try_join_all(rows.iter().map(|row| self.send(row, fence))).await?;
+        let sent = try_join_all(rows.iter().map(|row| self.send(row, &held))).await?;
         pass.release().await?;
         Ok(sent.into_iter().filter(|sent| *sent).count())
     }
 
     /// False if a poller that died recently was sending it: try again later.
-    async fn send(&self, row: &Row, fence: i64) -> Result<bool> {
+    async fn send(&self, row: &Row, held: &Held) -> Result<bool> {
         if row.kind != "notify" {
-            broker::send(&self.books.database(), &row.kind, row.deal, "", row.fence)?;
-            self.mark(row, fence, None)?;
+            broker::send(self.books.database(), &row.kind, row.deal, "", row.fence)?;
+            self.mark(row, held, None)?;
             return Ok(true);
         }
         let id = ("outbox_id", row.id);
         match self.protection.begin(|leases| keys::request(leases, "notify", id)).await? {
             Begun::Yours(execution) => {
-                self.mark(row, fence, Some(&row.text))?;
+                self.mark(row, held, Some(&row.text))?;
                 execution.complete().await?;
             }
-            Begun::Done => self.mark(row, fence, None)?,
+            Begun::Done => self.mark(row, held, None)?,
             Begun::Busy => return Ok(false),
         }
         Ok(true)
     }
 
     /// Marks a row as sent, together with its notification.
-    fn mark(&self, row: &Row, fence: i64, notification: Option<&str>) -> Result<()> {
-        let mut database = self.books.database();
-        let change = database.transaction_with_behavior(Immediate)?;
-        self.check(&change, fence)?;
-        if let Some(text) = notification {
-            change.execute("insert into notifications (outbox_id, text) values (?, ?)", (row.id, text))?;
-        }
-        change.execute("update outbox set sent = 1 where id = ?", [row.id])?;
-        Ok(change.commit()?)
+    fn mark(&self, row: &Row, held: &Held, notification: Option<&str>) -> Result<()> {
+        self.books.database().transaction(&[held], |change| {
+            check(change, held)?;
+            if let Some(text) = notification {
+                let sql = "insert into notifications (outbox_id, text) values (?1, ?2)";
+                change.execute(sql, &values![row.id, text])?;
+            }
+            change.execute("update outbox set sent = 1 where id = ?1", &values![row.id]).map(drop)
+        })
     }
+}
 
-    /// Refuses a poller that is not the latest.
-    fn check(&self, database: &rusqlite::Connection, fence: i64) -> Result<()> {
-        match database.execute("update poller set fence = ?1 where fence <= ?1", [fence])? {
-            0 => Err("there is a later poller".into()),
-            _ => Ok(()),
-        }
+/// Refuses a poller that is not the latest.
+fn check(database: &dyn Statements, held: &Held) -> Result<()> {
+    match database.open("poller", "id", 1, held)? {
+        None => Err("there is a later poller".into()),
+        Some(_) => Ok(()),
     }
 }

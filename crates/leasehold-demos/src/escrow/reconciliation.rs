@@ -5,8 +5,11 @@
 
 use std::time::Duration;
 
-use super::{books::Books, keys};
-use crate::{Result, database::number, protection::Protection};
+use super::{books::Books, database::values, keys};
+use crate::{
+    Result,
+    protection::{Held, Protection},
+};
 
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -21,37 +24,37 @@ impl Reconciler {
             let lock = self.protection.lock(|leases| keys::lock(leases, "reconciliation", None));
             if let Ok(pass) = lock.await {
                 // Ends when the lock is lost, or when the database has a later reconciler.
-                let _ended = pass.while_held(self.reconcile_again_and_again(pass.fence())).await;
+                let _ended = pass.while_held(self.reconcile_again_and_again(pass.held())).await;
             }
             tokio::time::sleep(PAUSE).await;
         }
     }
 
-    async fn reconcile_again_and_again(&self, fence: i64) -> Result<()> {
+    async fn reconcile_again_and_again(&self, held: Held) -> Result<()> {
         let run = rand::random();
-        while self.reconcile(run, fence)? {
+        while self.reconcile(run, &held)? {
             tokio::time::sleep(PAUSE).await;
         }
         Ok(())
     }
 
-    /// Compares everything at one moment; false if a later reconciler is at work.
-    fn reconcile(&self, run: u32, fence: i64) -> Result<bool> {
-        let mut database = self.books.database();
-        let moment = database.transaction()?;
-        let came_in = number(&moment, "select sum(amount) from entries where kind = 'deposit'")?;
-        let there =
-            number(&moment, "select (select sum(balance) from accounts) + (select sum(escrow) from deals)")?;
-        let wrong = number(&moment, WRONG_ACCOUNTS)?;
-        drop(moment);
-        let written = database.execute(
+    /// Compares everything at one moment, which is that of the statement; false if a later reconciler is at work.
+    fn reconcile(&self, run: u32, held: &Held) -> Result<bool> {
+        let sql = format!(
             "insert into reconciliations (run, by, fence, difference, wrong)
-             select ?1, ?2, ?3, ?4, ?5 where not exists (select 1 from reconciliations where fence > ?3)",
-            (run, self.books.by(), fence, came_in.abs_diff(there), wrong),
-        )?;
+             select ?1, ?2, ?3, abs(({CAME_IN}) - ({THERE})), ({WRONG_ACCOUNTS})
+             where not exists (select 1 from reconciliations where fence > ?3)"
+        );
+        let values = values![u64::from(run), self.books.by(), held.fence];
+        let written = self.books.database().transaction(&[held], |change| change.execute(&sql, &values))?;
         Ok(written > 0)
     }
 }
+
+const CAME_IN: &str = "select coalesce(sum(amount), 0) from entries where kind = 'deposit'";
+
+/// The money in accounts and escrow.
+pub(super) const THERE: &str = "select (select sum(balance) from accounts) + (select sum(escrow) from deals)";
 
 /// How many accounts have another balance than their entries add up to.
 pub(super) const WRONG_ACCOUNTS: &str = "select count(*) from accounts where balance <>

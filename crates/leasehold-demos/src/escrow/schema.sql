@@ -1,9 +1,10 @@
--- Purpose: the tables of the escrow demo. Nothing here guards the invariant: no key is unique but row ids.
+-- Purpose: the tables of the escrow demo, in words that SQLite and PostgreSQL know (`integer` becomes `bigint`). Nothing
+-- here guards the invariant: no key is unique but row ids.
 
 -- Deposits, by the books of the bank. Written by the bank before it announces them.
 create table bank (tx_hash text, deal integer, amount integer);
 
--- `fence` is the latest holder of the deal's lock that opened the row; `ordered` is the fence of the latest order to pay.
+-- `fence` is the latest holder of the deal's lock that opened the row, if the locks are elsewhere; `ordered` is the fence of the latest order to pay.
 create table deals (
     id integer primary key,
     buyer integer, seller integer, amount integer,
@@ -23,10 +24,10 @@ create table outbox (
     id integer primary key,
     deal integer, kind text, text text, fence integer, sent integer not null default 0
 );
-create index unsent on outbox (id) where not sent;
+create index unsent on outbox (id) where sent = 0;
 -- The fence of the latest poller, in one row.
-create table poller (fence integer);
-insert into poller values (0);
+create table poller (id integer primary key, fence integer);
+insert into poller (id, fence) values (1, 0);
 create table notifications (outbox_id integer, text text);
 
 -- Stands for a message broker: a message that is not settled becomes visible again, as it was.
@@ -40,4 +41,4 @@ create table reconciliations (id integer primary key, run integer, by text, fenc
 
 create table addresses (name text primary key, port integer);
 -- The outcome of each deal, as its traders saw it, and how often they got "409, busy".
-create table ended (deal integer, state text, busy integer);
+create table ended (deal integer primary key, state text, busy integer);

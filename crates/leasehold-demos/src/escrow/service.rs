@@ -3,7 +3,15 @@
 
 use std::sync::Arc;
 
-use super::{books::Books, cashier::Cashier, keys, outbox::Poller, reconciliation::Reconciler, state::State};
+use super::{
+    books::Books,
+    cashier::Cashier,
+    database::{Database, Statements, values},
+    keys,
+    outbox::Poller,
+    reconciliation::Reconciler,
+    state::State,
+};
 use crate::{Result, http::listen, protection::Protection, worker::Worker};
 use axum::{
     Router,
@@ -20,19 +28,17 @@ struct Service {
 }
 
 pub(super) async fn serve(worker: Worker) -> Result<()> {
-    let before = "select port from addresses where name = ?";
-    let (listener, port) = listen(&worker.database()?, before, [worker.name()]).await?;
-    let (protection, name) = (worker.protection().await?, worker.name());
-    let books = || worker.database().map(|database| Books::new(database, &name));
-    let sql = "select port from addresses where name = ?";
-    let bank = worker.database()?.query_row(sql, [super::BANK], |row| row.get(0))?;
+    let (database, name) = (Database::open(&worker)?, worker.name());
+    let (listener, port) = listen(super::port_of(&database, &name)?).await?;
+    let protection = worker.protection().await?;
+    let books = || Database::open(&worker).map(|database| Books::new(database, &name));
+    let bank = super::port_of(&database, super::BANK)?.ok_or("the bank does not listen")?;
     for _ in 0..CASHIERS {
         tokio::spawn(Cashier { books: books()?, protection: protection.clone(), bank }.work());
     }
     tokio::spawn(Poller { books: books()?, protection: protection.clone() }.work());
     tokio::spawn(Reconciler { books: books()?, protection: protection.clone() }.work());
-    let sql = "insert or replace into addresses (name, port) values (?, ?)";
-    worker.database()?.execute(sql, (&name, port))?;
+    database.execute(super::LISTENS, &values![&*name, u64::from(port)])?;
     let routes = Router::new()
         .route("/deals/{deal}", get(look))
         .route("/deals/{deal}/{step}", post(step))

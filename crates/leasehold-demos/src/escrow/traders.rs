@@ -11,6 +11,8 @@ use tokio::sync::{Semaphore, mpsc};
 
 use super::{
     SERVICE, SERVICES, bank,
+    database::{Database, Statements, values},
+    port_of,
     service::BUSY,
     state::State::{self, Created, Delivered, Funded},
 };
@@ -32,18 +34,16 @@ struct Ended {
 pub(super) async fn trade(worker: Worker) -> Result<()> {
     let (tell, mut told) = mpsc::channel::<Ended>(256);
     let room = Arc::new(Semaphore::new(AT_ONCE));
-    let database = worker.database()?;
-    let deals: Vec<u64> = database
-        .prepare("select id from deals order by id")?
-        .query_map([], |row| row.get(0))?
-        .collect::<Result<_, _>>()?;
-    let traders = worker.clone();
+    let database = Arc::new(Database::open(&worker)?);
+    let deals = database.rows("select id from deals order by id", &[])?;
+    let deals: Vec<u64> = deals.iter().map(|row| row.count(0)).collect::<Result<_>>()?;
+    let shared = database.clone();
     tokio::spawn(async move {
         for deal in deals {
             let Ok(place) = room.clone().acquire_owned().await else { return };
-            let (worker, tell) = (traders.clone(), tell.clone());
+            let (database, tell) = (shared.clone(), tell.clone());
             tokio::spawn(async move {
-                let mut trader = Trader::new(worker, deal);
+                let mut trader = Trader::new(database, deal);
                 let state = trader.trade().await;
                 let _supervisor_gone = tell.send(Ended { deal, state, busy: trader.busy }).await;
                 drop(place);
@@ -51,13 +51,14 @@ pub(super) async fn trade(worker: Worker) -> Result<()> {
         }
     });
     while let Some(Ended { deal, state, busy }) = told.recv().await {
-        database.execute("insert into ended (deal, state, busy) values (?, ?, ?)", (deal, state, busy))?;
+        let sql = "insert into ended (deal, state, busy) values (?1, ?2, ?3) on conflict (deal) do nothing";
+        database.execute(sql, &values![deal, &*state, busy])?;
     }
     Ok(())
 }
 
 struct Trader {
-    worker: Worker,
+    database: Arc<Database>,
     deal: u64,
     /// Chooses the instance to ask.
     asked: u64,
@@ -68,16 +69,16 @@ struct Trader {
 }
 
 impl Trader {
-    fn new(worker: Worker, deal: u64) -> Self {
-        Self { worker, deal, asked: deal, service: None, busy: 0 }
+    fn new(database: Arc<Database>, deal: u64) -> Self {
+        Self { database, deal, asked: deal, service: None, busy: 0 }
     }
 
     /// Takes the next step of the deal until it has ended.
     async fn trade(&mut self) -> String {
-        let deposited =
-            self.worker.database().and_then(|mut database| bank::deposit(&mut database, self.deal));
+        let mut is_paid = false;
         let mut last = (Created.to_string(), Instant::now());
-        while deposited.is_ok() && last.1.elapsed() < PATIENCE {
+        while last.1.elapsed() < PATIENCE {
+            is_paid = is_paid || bank::deposit(&self.database, self.deal).is_ok();
             // An error is like no answer: the instance died, and another one will answer.
             if let Ok((StatusCode::OK, state)) = self.ask(Method::GET, "").await {
                 let known = State::parse(&state);
@@ -100,7 +101,7 @@ impl Trader {
     async fn decide(&mut self) {
         match self.deal % 4 {
             0 => {
-                let mut other = Self::new(self.worker.clone(), self.deal);
+                let mut other = Self::new(self.database.clone(), self.deal);
                 tokio::join!(self.step("/accept"), other.step("/dispute"));
                 self.busy += other.busy;
             }
@@ -129,8 +130,7 @@ impl Trader {
     fn another_service(&mut self) -> Result<Client> {
         self.asked += 1;
         let name = format!("{SERVICE} {}", self.asked % SERVICES + 1);
-        let sql = "select port from addresses where name = ?";
-        let port: u16 = self.worker.database()?.query_row(sql, [name], |row| row.get(0))?;
+        let port = port_of(&self.database, &name)?.ok_or("it does not listen yet")?;
         Ok(Client::new(SocketAddr::from(([127, 0, 0, 1], port))))
     }
 }

@@ -1,13 +1,12 @@
 //! Units sold equal the stock, no buyer got two, and every order that was confirmed to a buyer exists.
 
-use rusqlite::Connection;
-
-use crate::{Result, database::number, options::Options, verdict::Verdict};
+use crate::{Result, database::number, verdict::Verdict, worker::Worker};
 
 const TWICE: &str = "select count(*) from (select 1 from answers group by buyer having count(*) > 1)";
 
-pub(super) fn judge(database: &Connection, _: &Options) -> Result<Verdict> {
-    let number = |sql| number(database, sql);
+pub(super) fn judge(worker: &Worker) -> Result<Verdict> {
+    let database = worker.database()?;
+    let number = |sql| number(&database, sql);
     let stock = number("select sum(first_stock) from products")?;
     let mut sold_by = database.prepare("select shop, count(*) from orders group by shop order by shop")?;
     let sold_by = sold_by.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;

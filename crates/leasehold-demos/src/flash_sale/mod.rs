@@ -8,11 +8,13 @@ mod judge;
 mod packer;
 mod shop;
 
-use rusqlite::Connection;
-
 use crate::{
-    Demo, Result, Topology, database::number, options::Options, policy::PolicyFile, show::grouped,
-    supervisor::Supervisor, worker::Worker,
+    Demo, Result, Topology,
+    database::{number, ports},
+    policy::PolicyFile,
+    show::grouped,
+    supervisor::Supervisor,
+    worker::Worker,
 };
 
 pub(crate) static DEMO: Demo = Demo {
@@ -33,6 +35,7 @@ pub(crate) static DEMO: Demo = Demo {
     supervise: |supervisor| Box::pin(supervise(supervisor)),
     work: |worker| Box::pin(work(worker)),
     judge: judge::judge,
+    tear_down: |_| Ok(()),
 };
 
 /// The variant with the stock in the name of the lock.
@@ -49,7 +52,8 @@ const SHOP: &str = "shop";
 const PACKER: &str = "packer";
 const BUYER: &str = "buyers";
 
-fn set_up(database: &mut Connection, options: &Options) -> Result<()> {
+fn set_up(worker: &Worker) -> Result<()> {
+    let database = worker.database()?;
     database.execute_batch(
         "create table products (id integer primary key, stock integer, first_stock integer,
                                 starts_ms integer, ends_ms integer, fence integer not null default 0);
@@ -59,7 +63,7 @@ fn set_up(database: &mut Connection, options: &Options) -> Result<()> {
          create table shops (number integer primary key, port integer);
          create table answers (buyer integer, product integer, answer text);",
     )?;
-    let stock = options.scaled(STOCK);
+    let stock = worker.options.scaled(STOCK);
     for id in 1..=PRODUCTS {
         database.execute(
             "insert into products (id, stock, first_stock, starts_ms, ends_ms) values (?, ?, ?, 0, ?)",
@@ -70,7 +74,7 @@ fn set_up(database: &mut Connection, options: &Options) -> Result<()> {
 }
 
 async fn supervise(supervisor: &mut Supervisor) -> Result<()> {
-    let buyers = supervisor.options.scaled(BUYERS);
+    let (database, buyers) = (supervisor.database()?, supervisor.options.scaled(BUYERS));
     supervisor.print(format!(
         "{PRODUCTS} products with {} units each; {} buyers, of whom {} press the button twice",
         grouped(supervisor.options.scaled(STOCK)),
@@ -78,21 +82,19 @@ async fn supervise(supervisor: &mut Supervisor) -> Result<()> {
         grouped(buyers.div_ceil(10))
     ));
     supervisor.start(SHOP, SHOPS)?;
-    supervisor.print_metrics(SHOPS, "select port from shops order by number").await?;
+    supervisor.print_metrics(SHOPS, || ports(&database, "select port from shops order by number")).await?;
     supervisor.start(PACKER, 1)?;
     supervisor.start(BUYER, 1)?;
     let presses = buyers + buyers.div_ceil(10);
-    let is_over = |database: &Connection| Ok(number(database, "select count(*) from answers")? == presses);
+    let is_over = || Ok(number(&database, "select count(*) from answers")? == presses);
     // Instances are killed while they sell: later ones hold no lock, for what is sold out needs none.
     let units = PRODUCTS * supervisor.options.scaled(STOCK);
     let sold = "select sum(first_stock - stock) from products";
-    let done = |database: &Connection| {
-        if is_over(database)? { Ok(units) } else { number(database, sold) }
-    };
+    let done = || if is_over()? { Ok(units) } else { number(&database, sold) };
     supervisor.until_done(units, SHOP, done).await?;
     supervisor.print("sold out; the other buyers are told so");
     supervisor.until(is_over).await?;
-    supervisor.until(|database| Ok(number(database, "select count(*) from queue")? == 0)).await
+    supervisor.until(|| Ok(number(&database, "select count(*) from queue")? == 0)).await
 }
 
 async fn work(worker: Worker) -> Result<()> {

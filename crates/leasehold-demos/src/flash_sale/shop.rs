@@ -42,8 +42,9 @@ struct Shop {
 
 pub(super) async fn serve(worker: Worker) -> Result<()> {
     let database = worker.database()?;
-    let (listener, port) =
-        listen(&database, "select port from shops where number = ?", [worker.number]).await?;
+    let before = "select port from shops where number = ?";
+    let before = database.query_row(before, [worker.number], |row| row.get(0)).optional()?;
+    let (listener, port) = listen(before).await?;
     let shop = Arc::new(Shop {
         name: worker.name(),
         protection: worker.protection().await?,

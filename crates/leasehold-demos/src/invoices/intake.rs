@@ -36,7 +36,8 @@ struct Intake {
 
 pub(super) async fn serve(worker: Worker) -> Result<()> {
     let before = "select port from intakes where number = ?";
-    let (listener, port) = listen(&worker.database()?, before, [worker.number]).await?;
+    let before = worker.database()?.query_row(before, [worker.number], |row| row.get(0)).optional()?;
+    let (listener, port) = listen(before).await?;
     let intake = Arc::new(Intake {
         name: worker.name(),
         life: worker.life,
@@ -197,12 +198,12 @@ mod tests {
     use leasehold::Leasehold;
 
     use super::*;
-    use crate::{database::number, options::Options};
+    use crate::database::number;
 
     #[tokio::test]
     async fn a_late_upload_files_nothing_once_there_is_a_later_holder() {
-        let mut database = Connection::open_in_memory().unwrap();
-        (super::super::DEMO.set_up)(&mut database, &Options::default()).unwrap();
+        let database = Connection::open_in_memory().unwrap();
+        database.execute_batch(super::super::TABLES).unwrap();
         let leases = Leasehold::connect("memory:").await.unwrap();
         let protection = Protection::new(Some(leases.clone()));
         let intake = Intake {

@@ -1,17 +1,16 @@
 //! Each invoice is filed once. If instances continue during an outage, their metric counts exactly how often.
 
-use rusqlite::Connection;
-
 use super::{DENY, IN_OUTAGE, NEW};
-use crate::{Result, database::number, options::Options, verdict::Verdict};
+use crate::{Result, database::number, verdict::Verdict, worker::Worker};
 
 /// Runs without protection that instances had counted when they were scraped.
 const COUNTED: &str = "select count(*) from unprotected join metrics using (intake, life) where phase < 3";
 
 const REFUSED: &str = "select count(*) from in_outage where status = 503";
 
-pub(super) fn judge(database: &Connection, options: &Options) -> Result<Verdict> {
-    let number = |sql: &str| number(database, sql);
+pub(super) fn judge(worker: &Worker) -> Result<Verdict> {
+    let (database, options) = (worker.database()?, &worker.options);
+    let number = |sql: &str| number(&database, sql);
     // A run without protection may file an invoice twice: that is the price of continuing.
     let twice = number(
         "select count(*) from

@@ -15,8 +15,13 @@ use hyper::Method;
 use rusqlite::Connection;
 
 use crate::{
-    Demo, Result, Topology, database::number, http::Client, options::Options, policy::PolicyFile,
-    show::grouped, supervisor::Supervisor, worker::Worker,
+    Demo, Result, Topology,
+    database::{number, ports},
+    http::Client,
+    policy::PolicyFile,
+    show::grouped,
+    supervisor::Supervisor,
+    worker::Worker,
 };
 
 pub(crate) static DEMO: Demo = Demo {
@@ -37,6 +42,7 @@ pub(crate) static DEMO: Demo = Demo {
     supervise: |supervisor| Box::pin(supervise(supervisor)),
     work: |worker| Box::pin(work(worker)),
     judge: judge::judge,
+    tear_down: |_| Ok(()),
 };
 
 const INVOICES: u64 = 1000;
@@ -57,47 +63,51 @@ const PROCEED: &str = "proceed";
 /// The variant that refuses then.
 const DENY: &str = "deny";
 
-fn set_up(database: &mut Connection, _: &Options) -> Result<()> {
-    Ok(database.execute_batch(
-        "create table invoices (id integer primary key, account text, number text, plain_number text,
-                                vendor text, cents integer, intake text, protected integer);
-         create index invoices_of_accounts on invoices (account, vendor);
-         create table files (hash text, content text);
-         create table intakes (number integer primary key, port integer, life integer);
-         create table checks (account text, vendor text, plain_number text, fence integer,
-                              primary key (account, vendor, plain_number));
-         create table uploads (invoice integer, answer text, file_busy integer, invoice_busy integer);
-         create table in_outage (upload integer, status integer, intake integer);
-         create table started_in_outage (intake integer);
-         create table unprotected (intake text, life integer, invoice integer, phase integer);
-         create table metrics (intake text, life integer, unprotected integer);
-         create table phases (phase integer, had_outage integer);
-         insert into phases values (1, 0);",
-    )?)
+const TABLES: &str = "
+    create table invoices (id integer primary key, account text, number text, plain_number text,
+                           vendor text, cents integer, intake text, protected integer);
+    create index invoices_of_accounts on invoices (account, vendor);
+    create table files (hash text, content text);
+    create table intakes (number integer primary key, port integer, life integer);
+    create table checks (account text, vendor text, plain_number text, fence integer,
+                         primary key (account, vendor, plain_number));
+    create table uploads (invoice integer, answer text, file_busy integer, invoice_busy integer);
+    create table in_outage (upload integer, status integer, intake integer);
+    create table started_in_outage (intake integer);
+    create table unprotected (intake text, life integer, invoice integer, phase integer);
+    create table metrics (intake text, life integer, unprotected integer);
+    create table phases (phase integer, had_outage integer);
+    insert into phases values (1, 0);";
+
+fn set_up(worker: &Worker) -> Result<()> {
+    Ok(worker.database()?.execute_batch(TABLES)?)
 }
 
 async fn supervise(supervisor: &mut Supervisor) -> Result<()> {
-    let uploads = supervisor.options.scaled(INVOICES) * COPIES;
+    let (database, uploads) = (supervisor.database()?, supervisor.options.scaled(INVOICES) * COPIES);
     let (all, invoices) = (grouped(uploads), grouped(uploads / COPIES));
     supervisor.print(format!("{all} uploads of {invoices} invoices, 200 at once"));
     supervisor.start(INTAKE, INTAKES)?;
-    supervisor.print_metrics(INTAKES, "select port from intakes order by number").await?;
+    supervisor
+        .print_metrics(INTAKES, || ports(&database, "select port from intakes order by number"))
+        .await?;
     supervisor.start(UPLOADS, 1)?;
-    let answers = |database: &Connection| number(database, "select count(*) from uploads");
+    let answers = || number(&database, "select count(*) from uploads");
     supervisor.until_reached(uploads, uploads / 2, INTAKE, answers).await?;
-    outage(supervisor).await?;
-    supervisor.database.execute("update phases set phase = 3", ())?;
+    outage(supervisor, &database).await?;
+    database.execute("update phases set phase = 3", ())?;
     supervisor.until_reached(uploads, uploads, INTAKE, answers).await
 }
 
 /// Makes the store unreachable while uploads continue and an instance starts, then scrapes from every instance how often it
 /// continued.
-async fn outage(supervisor: &mut Supervisor) -> Result<()> {
-    until_all_serve(supervisor).await?;
+async fn outage(supervisor: &mut Supervisor, database: &Connection) -> Result<()> {
+    until_all_serve(supervisor, database).await?;
     let cut = supervisor.switch.cut()?;
     // Servers of --topology fail one by one; the same run without coordination has no outage either.
     if cut.is_none() && (!supervisor.options.r#unsafe || supervisor.options.topology.is_some()) {
-        supervisor.print("no outage: it requires the embedded store or a redis:// URL");
+        supervisor
+            .print("no outage: it requires the embedded store, or a redis:// or postgres:// URL without TLS");
         return Ok(());
     }
     let denies = supervisor.options.variant.as_deref() == Some(DENY);
@@ -110,41 +120,41 @@ async fn outage(supervisor: &mut Supervisor) -> Result<()> {
     if supervisor.kills < supervisor.options.kills {
         let before = supervisor.workers.lives(INTAKE);
         supervisor.kill(INTAKE).await?;
-        until_all_serve(supervisor).await?;
+        until_all_serve(supervisor, database).await?;
         let after = supervisor.workers.lives(INTAKE);
         if let Some((intake, _)) = after.iter().find(|life| !before.contains(life)) {
             supervisor.print(format!("intake {intake} has started without the store, and answers"));
-            supervisor.database.execute("insert into started_in_outage values (?)", [intake])?;
+            database.execute("insert into started_in_outage values (?)", [intake])?;
         }
     }
-    supervisor.database.execute("update phases set phase = 2, had_outage = 1", ())?;
+    database.execute("update phases set phase = 2, had_outage = 1", ())?;
     let answered = "select count(*) from in_outage";
-    supervisor.until(|database| Ok(number(database, answered)? >= IN_OUTAGE)).await?;
+    supervisor.until(|| Ok(number(database, answered)? >= IN_OUTAGE)).await?;
     drop(cut);
     supervisor.print("the store is back");
     if supervisor.options.r#unsafe {
         return Ok(());
     }
-    let mut intakes = supervisor.database.prepare("select number, port, life from intakes")?;
+    let mut intakes = database.prepare("select number, port, life from intakes")?;
     let intake = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
     let intakes: Vec<(u64, u16, u32)> = intakes.query_map([], intake)?.collect::<rusqlite::Result<_>>()?;
     for (number, port, life) in intakes {
         let metrics = (format!("{INTAKE} {number}"), life, scrape(port).await?);
-        supervisor.database.execute("insert into metrics values (?, ?, ?)", metrics)?;
+        database.execute("insert into metrics values (?, ?, ?)", metrics)?;
     }
     Ok(())
 }
 
 /// Waits for instances that were started again.
-async fn until_all_serve(supervisor: &Supervisor) -> Result<()> {
+async fn until_all_serve(supervisor: &Supervisor, database: &Connection) -> Result<()> {
     let lives = supervisor.workers.lives(INTAKE);
     let sql = "select count(*) from intakes where number = ? and life = ?";
-    let is_there = |database: &Connection, life: &(usize, u32)| {
+    let is_there = |life: &(usize, u32)| {
         database.query_row(sql, *life, |row| row.get::<_, u64>(0)).map(|there| there == 1)
     };
     supervisor
-        .until(|database| {
-            let there = lives.iter().map(|life| is_there(database, life));
+        .until(|| {
+            let there = lives.iter().map(is_there);
             Ok(there.collect::<rusqlite::Result<Vec<_>>>()?.into_iter().all(|there| there))
         })
         .await

@@ -17,7 +17,7 @@ const POLL_EVERY: Duration = Duration::from_millis(5);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) async fn measure(supervisor: &Supervisor) -> Result<()> {
-    let leases = supervisor.new_client().await?;
+    let (leases, database) = (supervisor.new_client().await?, supervisor.database()?);
     let pool = leases.deadlines(pool(supervisor.workers.template()));
     // From here on the store has the pool and the scripts.
     drop(pool.claim().limit(1).visibility(Duration::from_secs(1)).await?);
@@ -28,11 +28,11 @@ pub(super) async fn measure(supervisor: &Supervisor) -> Result<()> {
         drop(pool.claim().limit(1).visibility(Duration::from_secs(1)).await?);
         let _ = winner.release().await?;
         let us = began.elapsed().as_micros() as u64;
-        supervisor.database.execute("insert into cycles (us) values (?)", [us])?;
+        database.execute("insert into cycles (us) values (?)", [us])?;
     }
     let note = |scan: &str, asked: u64, scans: u64| {
         let sql = "insert into costs select ?1, ?2, ?3 where ?3 > 0";
-        supervisor.database.execute(sql, (scan, asked, scans))
+        database.execute(sql, (scan, asked, scans))
     };
     // All primaries of a cluster are asked at once, and each counts as a round trip.
     let is_cluster = leases.capabilities().engine == "redis-cluster";

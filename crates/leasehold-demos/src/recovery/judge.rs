@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension};
 
 use super::{BATCH, RATE};
-use crate::{Result, database::number, options::Options, show::grouped, verdict::Verdict};
+use crate::{Result, database::number, show::grouped, verdict::Verdict, worker::Worker};
 
 /// Attempts that began while another one was under way: not ended, and hidden from everybody else. One of a pod that was
 /// killed never ends, but it is not hidden for ever either.
@@ -14,7 +14,8 @@ const MET: &str = "
 
 const TWICE: &str = "select count(*) from (select 1 from refunds group by tx having count(*) > 1)";
 
-pub(super) fn judge(database: &Connection, options: &Options) -> Result<Verdict> {
+pub(super) fn judge(worker: &Worker) -> Result<Verdict> {
+    let (database, options) = (&worker.database()?, &worker.options);
     let number = |sql| number(database, sql);
     let bars = |sql| -> Result<Vec<(String, u64)>> {
         let mut found = database.prepare(sql)?;

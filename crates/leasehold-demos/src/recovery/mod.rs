@@ -12,13 +12,11 @@ mod pod;
 use std::time::Duration;
 
 use leasehold::{Leasehold, Lock};
-use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
 use crate::{
     Demo, Result, Topology,
     database::number,
-    options::Options,
     policy::{self, PolicyFile},
     protection::TIMEOUTS_TABLE,
     show::grouped,
@@ -44,6 +42,7 @@ pub(crate) static DEMO: Demo = Demo {
     supervise: |supervisor| Box::pin(supervise(supervisor)),
     work: |worker| Box::pin(work(worker)),
     judge: judge::judge,
+    tear_down: |_| Ok(()),
 };
 
 const TRANSACTIONS: u64 = 5_000;
@@ -67,7 +66,8 @@ struct Order {
     bank_refuses: u32,
 }
 
-fn set_up(database: &mut Connection, _: &Options) -> Result<()> {
+fn set_up(worker: &Worker) -> Result<()> {
+    let database = worker.database()?;
     database.execute_batch(
         "create table transactions (id text, account integer, euros integer, state text, fence integer,
                                     due_us integer, cancelled_us integer);
@@ -86,7 +86,7 @@ fn set_up(database: &mut Connection, _: &Options) -> Result<()> {
 }
 
 async fn supervise(supervisor: &mut Supervisor) -> Result<()> {
-    let transactions = supervisor.options.scaled(TRANSACTIONS);
+    let (database, transactions) = (supervisor.database()?, supervisor.options.scaled(TRANSACTIONS));
     supervisor.print(format!(
         "{} transactions, {} a second, with {} ms each; four of ten never end, and half of these meet a \
          bank that refuses at first",
@@ -104,10 +104,10 @@ async fn supervise(supervisor: &mut Supervisor) -> Result<()> {
     supervisor.start(POD, 2)?;
     supervisor.start(PAYMENTS, 1)?;
     let ended = "select count(*) from transactions where state <> 'open'";
-    supervisor.until_done(transactions, POD, |database| number(database, ended)).await?;
+    supervisor.until_done(transactions, POD, || number(&database, ended)).await?;
     // Deadlines are cancelled a little later.
     let cancelling = "select count(*) from transactions where state = 'completed' and cancelled_us is null";
-    supervisor.until(|database| Ok(number(database, cancelling)? == 0)).await
+    supervisor.until(|| Ok(number(&database, cancelling)? == 0)).await
 }
 
 async fn work(worker: Worker) -> Result<()> {

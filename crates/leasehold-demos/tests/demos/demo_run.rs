@@ -27,9 +27,23 @@ pub(crate) struct Ended {
 
 impl DemoRun {
     pub(crate) fn start(program: &str, options: &[&str]) -> Self {
+        Self::start_with(program, options, true)
+    }
+
+    /// One that keeps nothing, and cannot be watched.
+    pub(crate) fn start_unkept(program: &str, options: &[&str]) -> Self {
+        Self::start_with(program, options, false)
+    }
+
+    fn start_with(program: &str, options: &[&str], keep: bool) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new(program);
-        command.args(options).arg("--keep").arg(folder.path());
+        command.args(options);
+        if keep {
+            command.arg("--keep").arg(folder.path());
+        } else {
+            command.env("TMPDIR", folder.path());
+        }
         let program = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         Self { program: Some(program), folder }
     }

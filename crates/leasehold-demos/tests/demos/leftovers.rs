@@ -7,7 +7,7 @@ use rusqlite::Connection;
 
 use crate::demo_run::DemoRun;
 
-const DEMOS: [(&str, &str); 5] = [
+pub(crate) const DEMOS: [(&str, &str); 5] = [
     (env!("CARGO_BIN_EXE_flash-sale"), "select count(*) from orders"),
     (env!("CARGO_BIN_EXE_escrow"), "select count(*) from history"),
     (env!("CARGO_BIN_EXE_recovery"), "select count(*) from refunds"),

@@ -7,6 +7,7 @@ mod escrow;
 mod flash_sale;
 mod invoices;
 mod leftovers;
+mod postgres;
 mod recovery;
 mod show;
 mod stage;

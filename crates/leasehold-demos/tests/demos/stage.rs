@@ -1,13 +1,13 @@
 //! Demos on servers that they start for themselves, and kill.
 
-use std::{process::Command, thread};
+use std::{os::unix::fs::PermissionsExt, process::Command, thread};
 
 use leasehold_testkit::RedisServer;
 
 use crate::demo_run::DemoRun;
 
 /// What each kind shows, in the words of its acts.
-const STAGES: [(&str, &str, &[&str]); 5] = [
+const STAGES: [(&str, &str, &[&str]); 6] = [
     (env!("CARGO_BIN_EXE_flash-sale"), "sentinel", &["kill -9 the primary", "the sentinels promoted port"]),
     (
         env!("CARGO_BIN_EXE_recovery"),
@@ -15,6 +15,11 @@ const STAGES: [(&str, &str, &[&str]); 5] = [
         &["a planned fail-over from port", "kill -9 the node on port"],
     ),
     (env!("CARGO_BIN_EXE_escrow"), "cluster", &["a planned fail-over from port"]),
+    (
+        env!("CARGO_BIN_EXE_escrow"),
+        "postgres",
+        &["end all connections to the database", "crash the database server", "it is back after"],
+    ),
     (
         env!("CARGO_BIN_EXE_crawler"),
         "quorum",
@@ -41,6 +46,8 @@ fn servers_are_started_killed_on_stage_and_gone_at_the_end() {
 
 fn play(demo: &str, topology: &str, acts: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
+    // PostgreSQL runs as another user if this one is root.
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let output = Command::new(demo)
         .args(["--scale", "50", "--kills", "4", "--topology", topology])
         .env("TMPDIR", folder.path())

@@ -12,6 +12,7 @@ mod migration;
 mod mutants;
 mod names;
 mod servers;
+mod sessions;
 mod walk;
 
 use std::{
