@@ -4,6 +4,7 @@ use std::{thread, time::Duration};
 
 use leasehold::{Leasehold, engine::postgres};
 use leasehold_testkit::{PostgresServer, eventually};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{demo_run::DemoRun, leftovers::DEMOS};
 
@@ -95,6 +96,35 @@ fn money_and_locks_in_one_database_are_right_after_its_connections_are_ended() {
     assert!(ended.output.contains(&format!("in the schema {schema}, which stays")), "{}", ended.output);
     // Forty deals, each with a deposit and a payout or refund.
     paid(80);
+}
+
+/// Instances are paused in the middle of payments, until nothing of theirs is locked any more. When they go on they write what
+/// they had in mind, and only the check within the transaction refuses that.
+#[test]
+fn a_payment_whose_locks_ran_out_in_a_pause_is_refused_at_the_commit() {
+    let Some(server) = server() else { return };
+    let database = server.database();
+    let run = DemoRun::start(ESCROW, &["--kills", "0", "--store", &server.url(&database)]);
+    let locks = "FROM leasehold.locks WHERE id IS NOT NULL AND ends > leasehold.now_us()";
+    let payer = format!("SELECT split_part(holder, ' ', 2) {locks} AND name LIKE '%:balance:%' LIMIT 1");
+    let is_refused = || server.log().contains("is no longer held under fence");
+    let mut paused = 0;
+    while !is_refused() {
+        let mut pid = None;
+        eventually(LONG, "a payment", || {
+            pid = server.sql(&database, &payer).parse().ok().and_then(Pid::from_raw);
+            pid.is_some()
+        });
+        let pid = pid.unwrap();
+        kill_process(pid, Signal::STOP).unwrap();
+        let its =
+            format!("SELECT count(*) {locks} AND split_part(holder, ' ', 2) = '{}'", pid.as_raw_nonzero());
+        eventually(LONG, "its leases to end", || server.sql(&database, &its) == "0");
+        kill_process(pid, Signal::CONT).unwrap();
+        paused += 1;
+        assert!(paused < 20, "nothing was refused");
+    }
+    run.end().held_after("0");
 }
 
 #[test]
