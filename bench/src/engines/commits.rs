@@ -43,7 +43,7 @@ enum Side {
 const SIDES: [Side; 3] = [Side::Ours, Side::Upserts, Side::Advisory];
 
 pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failure> {
-    let server = bench.postgres().await?;
+    let server = bench.durable().await?;
     let url = server.url("bench");
     server.sql(
         "bench",

@@ -37,7 +37,7 @@ async fn fill(bench: &Bench, url: &str) -> Result<Full, Failure> {
 }
 
 pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failure> {
-    let url = bench.postgres().await?.url("bench");
+    let url = bench.in_memory().await?.url("bench");
     bench.full.get_or_try_init(async || fill(bench, &url).await).await?;
     let (store, bare) = (Store::open(&url)?, session(&url).await?);
     let take = bare.prepare(TAKE).await?;

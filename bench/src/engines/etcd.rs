@@ -86,7 +86,8 @@ pub(super) async fn cycle(bench: &Bench, turn: usize) -> Result<Figures, Failure
             }
         }
         if now == 0 {
-            (ours.clear(), bare.clear());
+            ours.clear();
+            bare.clear();
         }
     }
     leases.close().await?;

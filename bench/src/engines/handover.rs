@@ -50,7 +50,7 @@ impl Notifier {
 }
 
 pub(super) async fn measure(bench: &Bench, turn: usize) -> Result<Figures, Failure> {
-    let url = bench.postgres().await?.url("bench");
+    let url = bench.in_memory().await?.url("bench");
     let (mut pair, mut notifier) = (Pair::connect(&url, "bench:pair").await?, Notifier::connect(&url).await?);
     let (mut ours, mut bare) = (Vec::new(), Vec::new());
     for now in 0..bench.count(300, 10) {

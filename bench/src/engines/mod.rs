@@ -1,6 +1,7 @@
 //! Locks and deadlines in PostgreSQL and etcd, beside what no library can do without there: bare statements and transactions.
 //!
-//! The servers write to their disks as those of a user do: a grant that a crash forgets is none.
+//! Where commits are counted the server waits for its disk as that of a user does, and so does etcd. Elsewhere it does not: the
+//! disk would hide the overhead of the library, and a bare notification needs no commit that waits for it.
 
 mod commits;
 mod deadlines;
@@ -36,7 +37,13 @@ impl Measurement for Engines {
     type Bench = Bench;
 
     fn start(quick: bool) -> Result<Bench, Failure> {
-        Ok(Bench { postgres: OnceCell::new(), full: OnceCell::new(), etcd: OnceCell::new(), quick })
+        Ok(Bench {
+            durable: OnceCell::new(),
+            in_memory: OnceCell::new(),
+            full: OnceCell::new(),
+            etcd: OnceCell::new(),
+            quick,
+        })
     }
 
     async fn run(self, bench: &Bench, turn: usize) -> Result<Figures, Failure> {
@@ -78,7 +85,8 @@ impl Measurement for Engines {
 
 /// What the measurements share. Each part is started on first use.
 pub(crate) struct Bench {
-    postgres: OnceCell<PostgresServer>,
+    durable: OnceCell<PostgresServer>,
+    in_memory: OnceCell<PostgresServer>,
     full: OnceCell<deadlines::Full>,
     etcd: OnceCell<EtcdSet>,
     quick: bool,
@@ -89,16 +97,15 @@ impl Bench {
         if self.quick { quick } else { full }
     }
 
-    async fn postgres(&self) -> Result<&PostgresServer, Failure> {
-        let start = async || {
-            // Those of the tests turn them off.
-            let started = PostgresServer::start_with_or_skip("fsync = on\nfull_page_writes = on");
-            let server = started.ok_or("PostgreSQL is missing")?;
-            server.install(&leasehold::engine::postgres::script());
-            server.database_named("bench");
-            Ok::<_, Failure>(server)
-        };
-        self.postgres.get_or_try_init(start).await
+    /// A PostgreSQL whose commits are on the disk when they are answered.
+    async fn durable(&self) -> Result<&PostgresServer, Failure> {
+        // Those of the tests turn that off.
+        self.durable.get_or_try_init(async || start("fsync = on\nfull_page_writes = on")).await
+    }
+
+    /// One that does not wait for its disk.
+    async fn in_memory(&self) -> Result<&PostgresServer, Failure> {
+        self.in_memory.get_or_try_init(async || start("")).await
     }
 
     async fn etcd(&self) -> Result<&EtcdSet, Failure> {
@@ -106,6 +113,14 @@ impl Bench {
             .get_or_try_init(async || EtcdSet::builder(1).start_or_skip().ok_or("etcd is missing".into()))
             .await
     }
+}
+
+/// With the schema in a database `bench`.
+fn start(settings: &str) -> Result<PostgresServer, Failure> {
+    let server = PostgresServer::start_with_or_skip(settings).ok_or("PostgreSQL is missing")?;
+    server.install(&leasehold::engine::postgres::script());
+    server.database_named("bench");
+    Ok(server)
 }
 
 /// A connection without the library.
