@@ -14,7 +14,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 
 use crate::{
-    limits::BODY_TIMEOUT,
+    limits::Limits,
     problem::{Problem, Result},
     state::App,
 };
@@ -27,7 +27,7 @@ impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
 
     async fn from_request(request: Request, app: &App) -> Result<Self> {
         let is_json = is_json(request.headers());
-        let body = read(request, app.options.limits.body_bytes).await?;
+        let body = read(request, &app.options.limits).await?;
         if body.is_empty() {
             return parse(b"{}").map(Self);
         }
@@ -49,9 +49,10 @@ fn is_json(headers: &HeaderMap) -> bool {
 }
 
 /// The whole body, within its limits of size and time.
-async fn read(request: Request, most: usize) -> Result<Bytes> {
+async fn read(request: Request, limits: &Limits) -> Result<Bytes> {
+    let (most, time) = (limits.body_bytes, limits.body_time);
     let body = Limited::new(request.into_body(), most).collect();
-    match tokio::time::timeout(BODY_TIMEOUT, body).await {
+    match tokio::time::timeout(time, body).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(Problem::new(
             StatusCode::PAYLOAD_TOO_LARGE,
@@ -61,7 +62,7 @@ async fn read(request: Request, most: usize) -> Result<Bytes> {
         )),
         Ok(Err(_)) => Err(Problem::invalid("the body ended too early or is not framed correctly")),
         Err(_) => {
-            let detail = format!("the body did not arrive within {} s", BODY_TIMEOUT.as_secs());
+            let detail = format!("the body did not arrive within {time:?}");
             Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "timeout", "body too slow", detail))
         }
     }

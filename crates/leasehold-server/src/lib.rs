@@ -28,6 +28,7 @@ mod connection;
 mod events;
 mod executions;
 mod gate;
+mod head;
 mod history;
 mod json;
 mod limits;

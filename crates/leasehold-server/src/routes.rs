@@ -217,7 +217,7 @@ fn of_elections() -> Vec<Route> {
         get("/v1/elections", "elections", "The elections that somebody asked about", elections::list)
             .answers::<ListOf<elections::ElectionView>>(200, "by name")
             .needs(All(Read))
-            .of_store(),
+            .asks_store(),
         get("/v1/elections/{name}", "election", "Who leads", elections::get)
             .query::<elections::Watch>()
             .answers::<elections::ElectionView>(200, "who leads, and who wants to")
@@ -347,7 +347,7 @@ fn of_deadlines() -> Vec<Route> {
             .answers::<ListOf<deadlines::Pool>>(200, "by name")
             .problem(501, "the store keeps no deadlines")
             .needs(All(Read))
-            .of_store(),
+            .asks_store(),
         get("/v1/deadlines/{pool}", "pool", "A pool and what is due in it", deadlines::get)
             .query::<deadlines::Shown>()
             .answers::<deadlines::PoolDetail>(200, "how it stands")

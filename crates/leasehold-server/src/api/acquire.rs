@@ -281,12 +281,14 @@ impl Wish {
     }
 }
 
-fn checked_id(id: &str) -> Result<String> {
+pub(super) fn checked_id(id: &str) -> Result<String> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
     if !id.is_empty() && id.len() <= 128 && id.bytes().all(is_plain) {
         return Ok(id.to_owned());
     }
-    Err(Problem::invalid("an Idempotency-Key is 1 to 128 letters, digits, '-', '_', '.' and ':'"))
+    Err(Problem::invalid(
+        "the id of an attempt, its Idempotency-Key, is 1 to 128 letters, digits, '-', '_', '.' and ':'",
+    ))
 }
 
 /// What asking for a lock led to.
