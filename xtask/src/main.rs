@@ -8,6 +8,7 @@ mod cargo;
 mod deny;
 mod durations;
 mod failures;
+mod fuzz;
 mod instructions;
 mod manifests;
 mod matrix;
@@ -101,6 +102,8 @@ enum Command {
         #[arg(long)]
         screenshots: bool,
     },
+    /// Send the service requests of all kinds, made from its OpenAPI document; installs schemathesis under target/fuzz
+    Fuzz(fuzz::Options),
     /// Share locks with real libraries of other languages on real servers; installs them under target/peers
     #[command(disable_help_flag = true)]
     Interop {
@@ -131,6 +134,7 @@ fn main() -> ExitCode {
         Ok(Xtask { command: Command::Matrix(options) }) => matrix::run(&root, &options),
         Ok(Xtask { command: Command::MinimalVersions }) => minimal_versions::run(&root),
         Ok(Xtask { command: Command::Chaos { args } }) => chaos(&root, &args),
+        Ok(Xtask { command: Command::Fuzz(options) }) => fuzz::run(&root, &options),
         Ok(Xtask { command: Command::Interop { args } }) => interop(&root, &args),
         Err(misunderstood) => return explain(&misunderstood),
     };

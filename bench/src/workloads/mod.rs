@@ -10,6 +10,7 @@ mod idempotency;
 mod kept_alive;
 mod memory;
 mod quorum;
+mod service;
 mod topologies;
 
 use serde_json::Value;
@@ -48,6 +49,8 @@ pub(crate) enum Workload {
     Deadlines,
     /// A cluster, sentinels and a quorum beside one server
     Topologies,
+    /// The service over HTTP beside the library: rate, store calls, memory, the dashboard
+    Service,
 }
 
 impl Workload {
@@ -65,6 +68,7 @@ impl Workload {
             Self::Idempotency => idempotency::measure(setup),
             Self::Deadlines => deadlines::measure(setup),
             Self::Topologies => topologies::measure(setup),
+            Self::Service => service::measure(setup),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What comes in: bodies, queries and headers, checked; each refusal says where.
 
-use std::{borrow::Cow, fmt, time::Duration};
+use std::{borrow::Cow, fmt, marker::PhantomData, time::Duration};
 
 use axum::{
     extract::{FromRequest, FromRequestParts, Path, Query, Request},
@@ -11,7 +11,10 @@ use http::{HeaderMap, StatusCode, header, request::Parts};
 use http_body_util::{BodyExt, Limited};
 use leasehold::config::parse_duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{DeserializeOwned, MapAccess, Visitor, value::MapAccessDeserializer},
+};
 
 use crate::{
     limits::Limits,
@@ -70,7 +73,7 @@ async fn read(request: Request, limits: &Limits) -> Result<Bytes> {
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
     let mut text = serde_json::Deserializer::from_slice(body);
-    let value = serde_path_to_error::deserialize(&mut text).map_err(|error| {
+    let Named(value) = serde_path_to_error::deserialize(&mut text).map_err(|error| {
         let pointer = pointer(error.path());
         let at = if pointer.is_empty() { String::new() } else { format!(" at {pointer}") };
         Problem::invalid(format!("the body is refused{at}: {}", error.inner())).at(pointer)
@@ -78,6 +81,44 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
     text.end()
         .map_err(|error| Problem::invalid(format!("something follows the JSON of the body: {error}")))?;
     Ok(value)
+}
+
+/// An object with named fields. Serde alone also takes an array, whose values would be the fields in their order.
+#[derive(Debug)]
+pub(crate) struct Named<T>(pub(crate) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Named<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        struct Fields<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
+            type Value = Named<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> std::result::Result<Named<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Named)
+            }
+        }
+
+        from.deserialize_map(Fields(PhantomData))
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for Named<T> {
+    fn schema_name() -> Cow<'static, str> {
+        T::schema_name()
+    }
+
+    fn schema_id() -> Cow<'static, str> {
+        T::schema_id()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        T::json_schema(generator)
+    }
 }
 
 fn pointer(path: &serde_path_to_error::Path) -> String {
@@ -160,6 +201,7 @@ impl JsonSchema for Span {
         json_schema!({
             "type": "string",
             "description": "a duration with its unit",
+            "pattern": "^(0|([0-9]+(ns|us|ms|s|m|h|d|w))+)$",
             "examples": ["250ms", "30s", "5m", "1h30m"],
         })
     }
@@ -192,6 +234,7 @@ mod tests {
             ("{\"items\":[1,\"x\"]}", "/items/1"),
             ("{\"tll\":\"3s\"}", "tll"),
             ("{} {}", "something follows"),
+            ("[\"3s\",[]]", "expected an object"),
             ("{", "EOF"),
         ] {
             let problem = parse::<Two>(body.as_bytes()).expect_err(body);

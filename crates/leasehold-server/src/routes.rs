@@ -432,6 +432,7 @@ fn of_playground() -> Vec<Route> {
             .needs(Token),
         post("/v1/playground/workers/{id}/crash", "crash_worker", "Crash a worker", playground::crash)
             .answers::<PlaygroundView>(200, SEEN)
+            .problem(400, "the id is no number")
             .problem(404, NONE)
             .needs(Token),
         post(
@@ -446,6 +447,7 @@ fn of_playground() -> Vec<Route> {
         .needs(Token),
         delete("/v1/playground/workers/{id}", "stop_worker", "Stop a worker", playground::stop)
             .answers::<PlaygroundView>(200, SEEN)
+            .problem(400, "the id is no number")
             .problem(404, NONE)
             .needs(Token),
         post("/v1/playground/reset", "reset_playground", "Begin anew", playground::reset)

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     acquire::{Held, Taken, checked_id, take},
-    prefer::seconds_of,
+    prefer::{Seconds, seconds_of},
 };
 use crate::{
     attempts::{Attempt, AttemptKey, Ended, Progress},
@@ -48,6 +48,7 @@ enum WaitingWord {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Wait {
     /// Seconds to wait for its end.
+    #[schemars(with = "Option<Seconds>")]
     wait: Option<String>,
 }
 

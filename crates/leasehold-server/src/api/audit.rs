@@ -19,6 +19,7 @@ pub(crate) struct ListQuery {
     name: String,
     from: String,
     /// 1 to 500. Default: 100.
+    #[schemars(range(min = 1, max = 500))]
     limit: Option<u32>,
 }
 

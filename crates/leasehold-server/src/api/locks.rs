@@ -34,6 +34,7 @@ pub(crate) struct ListQuery {
     /// `next` of the page before.
     from: String,
     /// 1 to 500. Default: 100.
+    #[schemars(range(min = 1, max = 500))]
     limit: Option<u32>,
 }
 

@@ -129,6 +129,7 @@ pub(crate) struct ContentionQuery {
     /// Only this holder's label.
     holder: String,
     /// 1 to 500. Default: 100.
+    #[schemars(range(min = 1, max = 500))]
     limit: Option<u32>,
 }
 

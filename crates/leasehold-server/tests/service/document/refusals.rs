@@ -78,8 +78,18 @@ pub(super) fn of_bodies(seen: &Seen) {
     let with_body = |operation: &&Operation| operation.body().is_some();
     for operation in seen.document.operations.iter().filter(with_body) {
         let request = || plain(operation);
-        let malformed =
-            ["{", "[]", "null", "1", "\"\"", "{}{}", "{\"\\ud800\":1}", "{\"nothing_of_this\":1}", "\u{0}"];
+        let malformed = [
+            "{",
+            "[]",
+            "null",
+            "1",
+            "\"\"",
+            "{}{}",
+            "[null,null]",
+            "{\"\\ud800\":1}",
+            "{\"nothing_of_this\":1}",
+            "\u{0}",
+        ];
         for text in malformed.map(str::as_bytes).into_iter().chain([&b"{\"x\":\"\xff\"}"[..]]) {
             let answer = seen.send(&service, request().body("application/json", text));
             let shown = String::from_utf8_lossy(text);
