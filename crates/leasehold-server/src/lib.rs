@@ -35,6 +35,8 @@ mod limits;
 mod listen;
 mod metrics;
 mod openapi;
+#[cfg(feature = "otel")]
+mod otel;
 mod playground;
 mod poller;
 mod problem;
@@ -50,5 +52,7 @@ mod views;
 
 pub use auth::{Right, Tokens};
 pub use limits::Limits;
+#[cfg(feature = "otel")]
+pub use otel::Telemetry;
 pub use server::{Builder, DEFAULT_ADDRESS, Server};
 pub use tls::Tls;

@@ -460,7 +460,7 @@ fn of_playground() -> Vec<Route> {
 pub(crate) fn router(app: App) -> Router {
     let mut router = Router::new();
     for route in table() {
-        let gate = Gate { app: app.clone(), need: route.need, id: route.id };
+        let gate = Gate { app: app.clone(), need: route.need, id: route.id, path: route.path };
         let handler = route.handler.route_layer(middleware::from_fn_with_state(gate, gate::pass));
         router = router.route(route.path, handler);
     }

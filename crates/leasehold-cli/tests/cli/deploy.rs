@@ -74,5 +74,5 @@ fn the_sidecar_answers_where_its_application_asks() {
     let probe = value(&manifest, "command: [wget, ").rsplit('"').nth(1).unwrap();
     let path = probe.strip_prefix(url.unwrap()).unwrap();
     let (_service, address) = start(&sandbox);
-    assert_eq!(get(&address, path).0, 200, "{path}");
+    assert_eq!(get(&address, path), (200, "{\"status\":\"ok\"}".to_owned()), "{path}");
 }

@@ -15,16 +15,20 @@ const ANY_PORT: [&str; 3] = ["serve", "--listen", "127.0.0.1:0"];
 /// A service of this sandbox, and its address.
 pub(crate) fn start(sandbox: &Sandbox) -> (Started, String) {
     let service = sandbox.start(&ANY_PORT);
+    let address = address_of(&service);
+    (service, address)
+}
+
+pub(crate) fn address_of(service: &Started) -> String {
     let address = poll(LONG, || {
         let url = service.stdout().lines().next()?.to_owned();
         url.strip_prefix("http://").map(str::to_owned)
     });
-    let address = address.unwrap_or_else(|| panic!("no address: {}", service.stderr()));
-    (service, address)
+    address.unwrap_or_else(|| panic!("no address: {}", service.stderr()))
 }
 
 /// The status and the body of one answer.
-fn post(address: &str, path: &str, headers: &str, body: &str) -> (u16, String) {
+pub(crate) fn post(address: &str, path: &str, headers: &str, body: &str) -> (u16, String) {
     send("POST", address, path, headers, body)
 }
 

@@ -8,6 +8,7 @@ use leasehold::{Acks, Error, Guard, Lock, Mode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use tracing::Instrument;
 
 use super::{
     attempt::{self, Run},
@@ -251,7 +252,7 @@ impl Wish {
                 let run = Run { lock: self.lock, wait, session: self.session };
                 // Asked before it runs, or it could end for want of anybody who asks.
                 let asked = attempt.ask(now);
-                tokio::spawn(run.go(app.clone(), key.clone(), attempt.clone()));
+                tokio::spawn(run.go(app.clone(), key.clone(), attempt.clone()).in_current_span());
                 let answer = attempt::answer(&app, &key, &attempt, prefer.wait).await;
                 drop(asked);
                 return answer;
