@@ -407,7 +407,7 @@ fn of_dashboard() -> Vec<Route> {
             .needs(All(Read)),
         get("/v1/audit", "audit", "What was taken from others", audit::list)
             .query::<audit::ListQuery>()
-            .answers::<PageOf<crate::audit::Entry>>(200, "newest first")
+            .answers::<PageOf<crate::audit::EntryView>>(200, "newest first")
             .needs(All(Read))
             .of_store(),
         get("/v1/events", "events", "What changes, as server-sent events", events::get)

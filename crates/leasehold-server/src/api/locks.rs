@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::acquire::Held;
 use crate::{
-    audit::Entry,
+    audit::EntryView,
     auth::{Caller, Right},
     history::{Filter, HoldHistogram, Pair, TenureRow},
     json::{Json, Params, Places, Span, ok},
@@ -137,7 +137,7 @@ pub(crate) struct LockHistory {
     tenures: Vec<TenureRow>,
     hold_histogram: HoldHistogram,
     waited: Vec<Pair>,
-    audit: Vec<Entry>,
+    audit: Vec<EntryView>,
     commands: Commands,
 }
 
