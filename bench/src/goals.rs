@@ -29,7 +29,7 @@ const fn in_every_round(key: &'static str, target: Target) -> Goal {
 const LOG_500_PER_LOG_10: f64 = 2.7;
 
 /// In the order of the report.
-pub(crate) static GOALS: [Goal; 45] = [
+pub(crate) static GOALS: [Goal; 50] = [
     goal("cycle_p50_vs_rslock", AtMost(1.10)),
     goal("cycle_p50_vs_rslock_ct", AtMost(1.10)),
     goal("cycle_p50_vs_two_pings", AtMost(1.35)),
@@ -75,6 +75,11 @@ pub(crate) static GOALS: [Goal; 45] = [
     goal("postgres_deadlines_vs_bare_update", AtLeast(0.5)),
     goal("etcd_cycle_p50_vs_two_transactions", AtMost(1.3)),
     goal("etcd_kept_client_core_share", AtMost(0.02)),
+    goal("service_cycles_64_vs_library", AtLeast(0.4)),
+    goal("session_renewal_calls", AtMost(20.0)),
+    goal("service_mb_10000_event_clients", AtMost(300.0)),
+    goal("dashboard_snapshot_5000_vs_inspect", AtMost(50.0)),
+    goal("dashboard_kb", AtMost(60.0)),
 ];
 
 /// What a result should be, if that is a goal.

@@ -9,7 +9,7 @@
 //! | [`contest`], [`contestant`] | programs that take turns on the same servers, pinned and watched |
 //! | [`program`], [`library`] | this program as such a contestant: leasehold, rslock and the limits |
 //! | [`peers`] | other libraries in their own languages |
-//! | [`core`], [`family`], [`topologies`], [`records`], [`engines`], [`rounds`] | measurements inside of this process |
+//! | [`core`], [`family`], [`topologies`], [`records`], [`engines`], [`service`], [`rounds`] | measurements inside of this process |
 //! | [`run`], [`section`], [`docs`] | the report, on the terminal, as JSON and as `docs/benchmarks.md` |
 
 mod allocated;
@@ -36,6 +36,7 @@ mod scripts;
 mod section;
 mod server;
 mod server_order;
+mod service;
 mod spread;
 mod topologies;
 mod votes;
@@ -66,6 +67,11 @@ enum What {
     Family(rounds::Options<family::Family>),
     /// Locks and deadlines in PostgreSQL and etcd, inside of this process
     Engines(rounds::Options<engines::Engines>),
+    /// The service over HTTP, in a process of its own: rate, sessions, events, the dashboard
+    Service(rounds::Options<service::Serving>),
+    /// Serves a store, as the measurements of the service need it
+    #[command(hide = true)]
+    Serve { store: String },
     /// Takes part in a contest, over stdin and stdout
     #[command(hide = true)]
     Contestant { workload: String, keys: Vec<String> },
@@ -83,6 +89,8 @@ fn main() -> ExitCode {
         Some(What::Core(options)) => rounds::run(&options),
         Some(What::Family(options)) => rounds::run(&options),
         Some(What::Engines(options)) => rounds::run(&options),
+        Some(What::Service(options)) => rounds::run(&options),
+        Some(What::Serve { store }) => service::serve(&store).map(|()| String::new()),
         Some(What::Contestant { workload, keys }) => program::run(&workload, &keys).map(|()| String::new()),
         Some(What::Peers) => peers::try_all(),
     };

@@ -5,8 +5,14 @@ import { listen } from "./router";
 import "./styles/tokens.css";
 import "./styles/base.css";
 import "./styles/frame.css";
-import "./styles/parts.css";
-import "./styles/pages.css";
+import "./styles/panels.css";
+import "./styles/tables.css";
+import "./styles/notes.css";
+import "./styles/forms.css";
+import "./styles/overview.css";
+import "./styles/lock.css";
+import "./styles/heat.css";
+import "./styles/playground.css";
 import { apply } from "./theme";
 
 apply();

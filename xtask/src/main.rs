@@ -8,6 +8,7 @@ mod cargo;
 mod deny;
 mod durations;
 mod failures;
+mod fuzz;
 mod instructions;
 mod manifests;
 mod matrix;
@@ -63,7 +64,8 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Run the fault tests under a long load, at least 10,000 grants of each kind in each, and 2,000 simulated quorums
+    /// Run the fault tests under a long load, at least 10,000 grants of each kind in each, and 2,000 simulated quorums, and the
+    /// service with 10,000 idle connections
     Faults {
         /// Grants of each kind of lock that each test must see
         #[arg(long, default_value_t = 10_000)]
@@ -100,6 +102,8 @@ enum Command {
         #[arg(long)]
         screenshots: bool,
     },
+    /// Send the service requests of all kinds, made from its OpenAPI document; installs schemathesis under target/fuzz
+    Fuzz(fuzz::Options),
     /// Share locks with real libraries of other languages on real servers; installs them under target/peers
     #[command(disable_help_flag = true)]
     Interop {
@@ -130,6 +134,7 @@ fn main() -> ExitCode {
         Ok(Xtask { command: Command::Matrix(options) }) => matrix::run(&root, &options),
         Ok(Xtask { command: Command::MinimalVersions }) => minimal_versions::run(&root),
         Ok(Xtask { command: Command::Chaos { args } }) => chaos(&root, &args),
+        Ok(Xtask { command: Command::Fuzz(options) }) => fuzz::run(&root, &options),
         Ok(Xtask { command: Command::Interop { args } }) => interop(&root, &args),
         Err(misunderstood) => return explain(&misunderstood),
     };
@@ -154,12 +159,19 @@ const FAULT_TESTS: [&str; 8] = [
 ];
 /// Runs of the simulated quorum, each from a seed of its own.
 const SEEDS: &str = "2000";
+/// Connections that do nothing while the service goes on, as far as the limit of open files allows.
+const IDLE_CONNECTIONS: &str = "10000";
 
 fn faults(root: &Path, grants: u64) -> bool {
     let mut run = cargo::command(root, &["test", "--release", "-p", "leasehold", "--all-features"]);
     run.env("LEASEHOLD_LOAD_GRANTS", grants.to_string()).env("LEASEHOLD_SEEDS", SEEDS);
     run.args(FAULT_TESTS.iter().flat_map(|test| ["--test", test]));
-    packages::ensure(false) && cargo::succeeds(&mut run)
+    let mut service =
+        cargo::command(root, &["test", "--release", "-p", "leasehold-server", "--test", "service"]);
+    service
+        .args(["--", "--nocapture", "many_connections_that_do_nothing"])
+        .env("LEASEHOLD_IDLE_CONNECTIONS", IDLE_CONNECTIONS);
+    packages::ensure(false) && cargo::succeeds(&mut run) && cargo::succeeds(&mut service)
 }
 
 fn chaos(root: &Path, args: &[String]) -> bool {

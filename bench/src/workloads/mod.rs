@@ -11,6 +11,7 @@ mod idempotency;
 mod kept_alive;
 mod memory;
 mod quorum;
+mod service;
 mod topologies;
 
 use serde_json::Value;
@@ -51,6 +52,8 @@ pub(crate) enum Workload {
     Topologies,
     /// PostgreSQL and etcd beside bare statements and transactions
     Engines,
+    /// The service over HTTP beside the library: rate, store calls, memory, the dashboard
+    Service,
 }
 
 impl Workload {
@@ -69,6 +72,7 @@ impl Workload {
             Self::Deadlines => deadlines::measure(setup),
             Self::Topologies => topologies::measure(setup),
             Self::Engines => engines::measure(setup),
+            Self::Service => service::measure(setup),
         }
     }
 }

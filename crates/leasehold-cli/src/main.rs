@@ -43,9 +43,22 @@ fn main() -> ExitCode {
 
 /// The main thread runs everything but a service: the kernel kills a child with the thread that forked it.
 fn run(cli: Cli) -> Result<Exit, Failure> {
-    output::start_log(cli.global.verbose);
     let runtime = runtime(&cli).enable_all().build()?;
+    #[cfg(feature = "otel")]
+    let telemetry = {
+        let _sends_spans = runtime.enter();
+        if cli.is_service() { leasehold_server::Telemetry::from_env()? } else { None }
+    };
+    #[cfg(feature = "otel")]
+    let spans = telemetry.as_ref().map(leasehold_server::Telemetry::layer);
+    #[cfg(not(feature = "otel"))]
+    let spans = output::NO_SPANS;
+    output::start_log(cli.global.verbose, spans);
     let result = runtime.block_on(cli.execute());
+    #[cfg(feature = "otel")]
+    if let Some(telemetry) = telemetry {
+        telemetry.end();
+    }
     // A thread that still reads a terminal must not delay the end.
     runtime.shutdown_background();
     result

@@ -13,6 +13,7 @@ use rustix::{
     time::Timespec,
 };
 use serde::Serialize;
+use tracing_subscriber::{Layer, Registry, filter::LevelFilter, prelude::*};
 
 /// Where a command's data goes.
 #[derive(Clone, Copy, Debug)]
@@ -167,20 +168,22 @@ pub(crate) fn spoken(duration: Duration) -> String {
     humantime::format_duration(rounded).to_string()
 }
 
-/// The library's log on stderr: nothing, warnings with `-v`, everything with `-vv`.
-pub(crate) fn start_log(verbose: u8) {
+/// A build that sends no spans.
+#[cfg(not(feature = "otel"))]
+pub(crate) const NO_SPANS: Option<tracing_subscriber::layer::Identity> = None;
+
+/// The library's log on stderr: nothing, warnings with `-v`, everything with `-vv`. `spans` goes elsewhere, whatever is shown.
+pub(crate) fn start_log(verbose: u8, spans: Option<impl Layer<Registry> + Send + Sync>) {
     let level = match verbose {
-        0 => return,
-        1 => tracing::Level::WARN,
-        _ => tracing::Level::DEBUG,
+        0 if spans.is_none() => return,
+        0 => LevelFilter::OFF,
+        1 => LevelFilter::WARN,
+        _ => LevelFilter::DEBUG,
     };
-    tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_writer(io::stderr)
-        .with_ansi(
-            io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty()),
-        )
-        .init();
+    let is_colored =
+        io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
+    let shown = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(is_colored);
+    tracing_subscriber::registry().with(spans).with(shown.with_filter(level)).init();
 }
 
 #[cfg(test)]

@@ -4,68 +4,73 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
 };
 
-use leasehold::{
-    ErrorKind,
-    idempotency::{Begun, Content, State as RecordState},
-};
+use leasehold::audit::{self, Kept};
+pub(crate) use leasehold::audit::{Action, Entry};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::{
     events::Topic,
     problem::{Problem, Result},
-    state::{Service, secret},
+    state::Service,
     views::Fence64,
 };
 
-/// The operation under which entries lie in the store, as records.
-const OPERATION: &str = "leasehold-audit";
-const KEPT_FOR: Duration = Duration::from_secs(90 * 86_400);
 /// Entries that the service remembers itself.
 const REMEMBERED: usize = 1_000;
-/// Records that one listing reads at most.
-const READ_MAX: usize = 10_000;
 /// Longest reason, in characters.
 pub(crate) const REASON_MAX: usize = 500;
 
-/// What was done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Action {
+/// An entry as answers show it.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "AuditEntry")]
+pub(crate) struct EntryView {
+    id: String,
+    at_ms: u64,
+    #[schemars(with = "ActionWord")]
+    action: Action,
+    name: String,
+    fence: Option<Fence64>,
+    /// The name of the token, or who was at the terminal.
+    by: String,
+    /// The address of the caller, or the host of the terminal.
+    from: String,
+    reason: Option<String>,
+    /// `requested` until the outcome is known.
+    outcome: String,
+    #[schemars(with = "KeptWord")]
+    kept: Kept,
+}
+
+impl From<Entry> for EntryView {
+    fn from(entry: Entry) -> Self {
+        let Entry { id, at_ms, action, name, fence, by, from, reason, outcome, kept, .. } = entry;
+        let fence = fence.map(Fence64);
+        Self { id, at_ms, action, name, fence, by, from, reason, outcome, kept }
+    }
+}
+
+/// The words of an action.
+#[derive(JsonSchema)]
+#[schemars(rename = "Action", rename_all = "snake_case")]
+#[expect(dead_code, reason = "only its schema is used")]
+enum ActionWord {
     ForceRelease,
     SetLimit,
     RemoveRecord,
     Requeue,
 }
 
-/// Where an entry is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Kept {
+/// The words for where an entry is kept.
+#[derive(JsonSchema)]
+#[schemars(rename = "Kept", rename_all = "snake_case")]
+#[expect(dead_code, reason = "only its schema is used")]
+enum KeptWord {
     Store,
     /// The store keeps no records: the entry ends with the service.
     Memory,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[schemars(rename = "AuditEntry")]
-pub(crate) struct Entry {
-    pub(crate) id: String,
-    pub(crate) at_ms: u64,
-    pub(crate) action: Action,
-    pub(crate) name: String,
-    pub(crate) fence: Option<Fence64>,
-    /// The name of the token.
-    pub(crate) by: String,
-    /// The address of the caller.
-    pub(crate) from: String,
-    pub(crate) reason: Option<String>,
-    /// `requested` until the outcome is known.
-    pub(crate) outcome: String,
-    pub(crate) kept: Kept,
 }
 
 /// What the service remembers itself, newest last.
@@ -108,76 +113,47 @@ impl Service {
         work: impl Future<Output = Result<T>>,
         outcome: impl FnOnce(&T) -> String,
     ) -> Result<T> {
-        let at_ms = self.wall_ms();
         let Act { action, name, fence, by, from, reason } = act;
-        let (name, by, fence) = (name.to_owned(), by.to_owned(), fence.map(Fence64));
-        let id = format!("{at_ms:014}-{}", &secret()?[..12]);
-        let (outcome_known, kept) = ("requested".to_owned(), Kept::Store);
-        let mut entry =
-            Entry { id, at_ms, action, name, fence, by, from, reason, outcome: outcome_known, kept };
-        match self.write(&entry.id, &entry).await {
-            Err(error) if error.kind() == ErrorKind::Unsupported => entry.kept = Kept::Memory,
-            written => written?,
-        }
+        let mut entry = Entry::new(action, name, by, from);
+        (entry.fence, entry.reason) = (fence, reason);
+        audit::begin(&self.leases, &mut entry).await?;
         tracing::warn!(id = %entry.id, ?action, name = %entry.name, by = %entry.by, from = %entry.from, "audit");
         self.audit.remember(&entry);
         let done = work.await;
-        entry.outcome = match &done {
+        let outcome = match &done {
             Ok(done) => outcome(done),
             Err(problem) => format!("failed: {}", problem.detail()),
         };
-        if entry.kept == Kept::Store
-            && let Err(error) = self.write(&format!("{}-outcome", entry.id), &entry).await
-        {
+        if let Err(error) = audit::end(&self.leases, &mut entry, outcome).await {
             tracing::error!(id = %entry.id, outcome = %entry.outcome, %error, "the outcome is not in the audit");
         }
         self.audit.remember(&entry);
-        self.events.publish(Topic::Audit, "audit", &entry);
+        self.events.publish(Topic::Audit, "audit", &EntryView::from(entry));
         done
-    }
-
-    async fn write(&self, key: &str, entry: &Entry) -> leasehold::Result<()> {
-        let key = self.leases.idempotency(OPERATION).key(key).keep_result_for(KEPT_FOR);
-        if let Begun::Yours(execution) = key.begin::<Entry>().await? {
-            execution.complete(entry).await?;
-        }
-        Ok(())
     }
 
     /// The entries, newest first; those of the store if it keeps any.
     pub(crate) async fn audit_entries(&self) -> Result<Vec<Entry>> {
         let mut entries: BTreeMap<String, Entry> =
             self.audit.recent().iter().map(|entry| (entry.id.clone(), entry.clone())).collect();
-        let prefix = format!("idempotency:{OPERATION}:");
-        let (mut from, mut read) = (None, 0);
-        while read < READ_MAX {
-            let page = match self.leases.records_page(&prefix, from, 500).await {
-                Err(error) if error.kind() == ErrorKind::Unsupported => break,
-                page => page?,
-            };
-            read += page.items.len();
-            for record in &page.items {
-                let Content::Stored(stored) = &record.content else { continue };
-                let RecordState::Completed(text) = &stored.state else { continue };
-                let Ok(entry) = serde_json::from_slice::<Entry>(text) else { continue };
-                let known = entries.entry(entry.id.clone()).or_insert_with(|| entry.clone());
-                // The outcome is a record of its own.
-                if known.outcome == "requested" {
-                    *known = entry;
-                }
-            }
-            from = page.next;
-            if from.is_none() {
-                break;
-            }
+        for entry in audit::entries(&self.leases).await? {
+            // The service may know an outcome that the store does not have.
+            entries.entry(entry.id.clone()).or_insert(entry);
         }
         Ok(entries.into_values().rev().collect())
     }
 
     /// The entries about one name that this service remembers, newest first.
-    pub(crate) fn audit_of(&self, name: &str, most: usize) -> Vec<Entry> {
+    pub(crate) fn audit_of(&self, name: &str, most: usize) -> Vec<EntryView> {
         let recent = self.audit.recent();
-        recent.iter().rev().filter(|entry| entry.name == name).take(most).cloned().collect()
+        recent
+            .iter()
+            .rev()
+            .filter(|entry| entry.name == name)
+            .take(most)
+            .cloned()
+            .map(EntryView::from)
+            .collect()
     }
 }
 

@@ -8,6 +8,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header, uri::Authority};
+use tracing::{Instrument, Span, field};
 
 use crate::{
     auth::{Caller, Right},
@@ -103,6 +104,7 @@ pub(crate) struct Gate {
     pub(crate) app: App,
     pub(crate) need: Need,
     pub(crate) id: &'static str,
+    pub(crate) path: &'static str,
 }
 
 /// The step before one route: who asks, how often, and whether they may.
@@ -112,18 +114,39 @@ pub(crate) async fn pass(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let began = Instant::now();
+    let (began, span) = (Instant::now(), span(&gate, &request));
     let params = params.map_err(|error| Problem::invalid(error.body_text()));
     let admitted = params.and_then(|params| admit(&gate, &params, &request));
     let response = match admitted {
         Ok(caller) => {
             request.extensions_mut().insert(caller);
-            next.run(request).await
+            next.run(request).instrument(span.clone()).await
         }
         Err(problem) => problem.into_response(),
     };
+    span.record("http.response.status_code", response.status().as_u16());
+    if response.status().is_server_error() {
+        span.record("otel.status_code", "ERROR");
+    }
     gate.app.metrics.answered(gate.id, response.status(), began.elapsed());
     response
+}
+
+/// The span of a request, in OpenTelemetry's words. The route stands for the path: that has names in it.
+fn span(gate: &Gate, request: &Request) -> Span {
+    let method = request.method().as_str();
+    let span = tracing::debug_span!(
+        "request",
+        otel.name = format_args!("{method} {}", gate.path),
+        otel.kind = "server",
+        otel.status_code = field::Empty,
+        http.request.method = method,
+        http.route = gate.path,
+        http.response.status_code = field::Empty,
+    );
+    #[cfg(feature = "otel")]
+    crate::otel::follow(&span, request.headers());
+    span
 }
 
 fn admit(gate: &Gate, params: &RawPathParams, request: &Request) -> Result<Caller> {

@@ -1,6 +1,6 @@
 //! What comes in: bodies, queries and headers, checked; each refusal says where.
 
-use std::{borrow::Cow, fmt, time::Duration};
+use std::{borrow::Cow, fmt, marker::PhantomData, time::Duration};
 
 use axum::{
     extract::{FromRequest, FromRequestParts, Path, Query, Request},
@@ -11,10 +11,13 @@ use http::{HeaderMap, StatusCode, header, request::Parts};
 use http_body_util::{BodyExt, Limited};
 use leasehold::config::parse_duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{DeserializeOwned, MapAccess, Visitor, value::MapAccessDeserializer},
+};
 
 use crate::{
-    limits::BODY_TIMEOUT,
+    limits::Limits,
     problem::{Problem, Result},
     state::App,
 };
@@ -27,7 +30,7 @@ impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
 
     async fn from_request(request: Request, app: &App) -> Result<Self> {
         let is_json = is_json(request.headers());
-        let body = read(request, app.options.limits.body_bytes).await?;
+        let body = read(request, &app.options.limits).await?;
         if body.is_empty() {
             return parse(b"{}").map(Self);
         }
@@ -49,9 +52,10 @@ fn is_json(headers: &HeaderMap) -> bool {
 }
 
 /// The whole body, within its limits of size and time.
-async fn read(request: Request, most: usize) -> Result<Bytes> {
+async fn read(request: Request, limits: &Limits) -> Result<Bytes> {
+    let (most, time) = (limits.body_bytes, limits.body_time);
     let body = Limited::new(request.into_body(), most).collect();
-    match tokio::time::timeout(BODY_TIMEOUT, body).await {
+    match tokio::time::timeout(time, body).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(Problem::new(
             StatusCode::PAYLOAD_TOO_LARGE,
@@ -61,7 +65,7 @@ async fn read(request: Request, most: usize) -> Result<Bytes> {
         )),
         Ok(Err(_)) => Err(Problem::invalid("the body ended too early or is not framed correctly")),
         Err(_) => {
-            let detail = format!("the body did not arrive within {} s", BODY_TIMEOUT.as_secs());
+            let detail = format!("the body did not arrive within {time:?}");
             Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "timeout", "body too slow", detail))
         }
     }
@@ -69,7 +73,7 @@ async fn read(request: Request, most: usize) -> Result<Bytes> {
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
     let mut text = serde_json::Deserializer::from_slice(body);
-    let value = serde_path_to_error::deserialize(&mut text).map_err(|error| {
+    let Named(value) = serde_path_to_error::deserialize(&mut text).map_err(|error| {
         let pointer = pointer(error.path());
         let at = if pointer.is_empty() { String::new() } else { format!(" at {pointer}") };
         Problem::invalid(format!("the body is refused{at}: {}", error.inner())).at(pointer)
@@ -77,6 +81,44 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
     text.end()
         .map_err(|error| Problem::invalid(format!("something follows the JSON of the body: {error}")))?;
     Ok(value)
+}
+
+/// An object with named fields. Serde alone also takes an array, whose values would be the fields in their order.
+#[derive(Debug)]
+pub(crate) struct Named<T>(pub(crate) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Named<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        struct Fields<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
+            type Value = Named<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> std::result::Result<Named<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Named)
+            }
+        }
+
+        from.deserialize_map(Fields(PhantomData))
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for Named<T> {
+    fn schema_name() -> Cow<'static, str> {
+        T::schema_name()
+    }
+
+    fn schema_id() -> Cow<'static, str> {
+        T::schema_id()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        T::json_schema(generator)
+    }
 }
 
 fn pointer(path: &serde_path_to_error::Path) -> String {
@@ -159,6 +201,7 @@ impl JsonSchema for Span {
         json_schema!({
             "type": "string",
             "description": "a duration with its unit",
+            "pattern": "^(0|([0-9]+(ns|us|ms|s|m|h|d|w))+)$",
             "examples": ["250ms", "30s", "5m", "1h30m"],
         })
     }
@@ -191,6 +234,7 @@ mod tests {
             ("{\"items\":[1,\"x\"]}", "/items/1"),
             ("{\"tll\":\"3s\"}", "tll"),
             ("{} {}", "something follows"),
+            ("[\"3s\",[]]", "expected an object"),
             ("{", "EOF"),
         ] {
             let problem = parse::<Two>(body.as_bytes()).expect_err(body);

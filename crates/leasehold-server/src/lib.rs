@@ -28,12 +28,15 @@ mod connection;
 mod events;
 mod executions;
 mod gate;
+mod head;
 mod history;
 mod json;
 mod limits;
 mod listen;
 mod metrics;
 mod openapi;
+#[cfg(feature = "otel")]
+mod otel;
 mod playground;
 mod poller;
 mod problem;
@@ -49,5 +52,7 @@ mod views;
 
 pub use auth::{Right, Tokens};
 pub use limits::Limits;
+#[cfg(feature = "otel")]
+pub use otel::Telemetry;
 pub use server::{Builder, DEFAULT_ADDRESS, Server};
 pub use tls::Tls;

@@ -5,10 +5,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Longest wait for the headers of a request.
-pub(crate) const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Longest wait for a body.
-pub(crate) const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest wait for a TLS handshake.
 pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Most bytes of headers.
@@ -18,7 +14,7 @@ pub(crate) const URI_BYTES: usize = 8 * 1024;
 /// Longest wait of one request for a lock or a change.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// How much the service takes on. More is refused with 413, 429 or 503.
+/// How much the service takes on. More is refused with 408, 413, 429 or 503.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Limits {
@@ -36,6 +32,12 @@ pub struct Limits {
     pub executions: usize,
     /// Most clients that receive events.
     pub event_clients: usize,
+    /// How long the headers of a request may take, from its first byte.
+    pub header_time: Duration,
+    /// How long a body may take.
+    pub body_time: Duration,
+    /// How long a connection may stay open between two requests.
+    pub idle_time: Duration,
 }
 
 impl Default for Limits {
@@ -48,6 +50,10 @@ impl Default for Limits {
             attempts: 100_000,
             executions: 10_000,
             event_clients: 10_000,
+            header_time: Duration::from_secs(10),
+            body_time: Duration::from_secs(10),
+            // Longer than the heartbeat of a session with the usual ttl, which would else meet a connection that just closes.
+            idle_time: Duration::from_secs(75),
         }
     }
 }

@@ -8,10 +8,11 @@ use std::{
 };
 
 use axum::Router;
+use futures_util::TryFutureExt;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
+    io::{AsyncRead, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
 };
@@ -20,13 +21,17 @@ use tower::ServiceExt;
 
 use crate::{
     connection::Peer,
-    limits::{HANDSHAKE_TIMEOUT, HEADER_TIMEOUT},
+    head::{HeadWatch, Watched},
+    limits::HANDSHAKE_TIMEOUT,
+    problem::Problem,
     state::App,
     tls::Tls,
 };
 
 /// Pause after an accept that failed: descriptors may be used up.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long telling a client that it is too slow may take.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Where connections go.
 #[derive(Clone)]
@@ -85,25 +90,50 @@ impl Entrance {
     }
 
     async fn speak(&self, stream: impl AsyncRead + AsyncWrite + Unpin, address: SocketAddr) {
-        let peer = Arc::new(Peer::new(address));
-        let service = service_fn(|mut request: http::Request<Incoming>| {
+        let (peer, watch) = (Arc::new(Peer::new(address)), HeadWatch::new());
+        let answering = watch.clone();
+        let service = service_fn(move |mut request: http::Request<Incoming>| {
+            let answering = answering.complete();
             request.extensions_mut().insert(peer.clone());
-            self.router.clone().oneshot(request.map(axum::body::Body::new))
+            let answer = self.router.clone().oneshot(request.map(axum::body::Body::new));
+            answer.map_ok(|answer| answer.map(|body| answering.with(body)))
         });
+        let limits = &self.app.options.limits;
         let mut http = http1::Builder::new();
-        http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(64 * 1024);
-        let mut connection = std::pin::pin!(http.serve_connection(TokioIo::new(stream), service));
+        http.timer(TokioTimer::new()).header_read_timeout(limits.idle_time).max_buf_size(64 * 1024);
+        let stream = TokioIo::new(Watched { stream, watch: watch.clone() });
+        let mut connection = http.serve_connection(stream, service);
         let ended = tokio::select! {
-            ended = connection.as_mut() => ended,
+            ended = &mut connection => ended,
+            has_begun = watch.late(limits.header_time) => {
+                if has_begun {
+                    too_slow(connection.into_parts().io.into_inner(), limits.header_time).await;
+                }
+                return;
+            }
             () = self.app.draining.cancelled() => {
                 // What is under way is answered, and then the connection ends.
-                connection.as_mut().graceful_shutdown();
+                Pin::new(&mut connection).graceful_shutdown();
                 connection.await
             }
         };
         if let Err(error) = ended {
             tracing::debug!(%address, %error, "a connection ended early");
         }
+    }
+}
+
+/// Tells a client that its headers came too slowly.
+async fn too_slow(mut stream: impl AsyncWrite + Unpin, most: Duration) {
+    let detail = format!("the headers of the request did not arrive within {most:?}");
+    let problem = Problem::new(http::StatusCode::REQUEST_TIMEOUT, "timeout", "headers too slow", detail);
+    let answer = problem.message();
+    let told = async {
+        stream.write_all(&answer).await?;
+        stream.shutdown().await
+    };
+    if !tokio::time::timeout(LAST_WORDS, told).await.is_ok_and(|told| told.is_ok()) {
+        tracing::debug!("a client that was too slow was not told so");
     }
 }
 

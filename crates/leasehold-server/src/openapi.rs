@@ -55,10 +55,7 @@ fn operation(route: &Route, schemas: &mut SchemaGenerator, problem: &schemars::S
         })
     }));
     if let Some(query) = route.query {
-        let mut own = SchemaSettings::draft2020_12()
-            .with(|settings| settings.inline_subschemas = true)
-            .into_generator();
-        let schema = query(&mut own).to_value();
+        let schema = query(&mut inlining()).to_value();
         let required =
             |name: &str| schema["required"].as_array().is_some_and(|names| names.iter().any(|it| it == name));
         let fields = schema["properties"].as_object().into_iter().flatten();
@@ -80,16 +77,27 @@ fn operation(route: &Route, schemas: &mut SchemaGenerator, problem: &schemars::S
         "security": if route.need == Need::Open { json!([]) } else { json!([{ "token": [] }, {}]) },
     });
     if let Some(body) = route.body {
-        operation["requestBody"] =
-            json!({ "required": true, "content": { "application/json": { "schema": body(schemas) } } });
+        let content = json!({ "application/json": { "schema": body(schemas) } });
+        operation["requestBody"] = json!({ "required": needs_fields(body), "content": content });
     }
     operation
+}
+
+/// Whether a body without any field is refused: else no body at all is as good as an empty object.
+fn needs_fields(body: crate::route::SchemaOf) -> bool {
+    let schema = body(&mut inlining()).to_value();
+    schema["required"].as_array().is_some_and(|fields| !fields.is_empty())
+}
+
+fn inlining() -> SchemaGenerator {
+    SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true).into_generator()
 }
 
 /// A place of a path.
 fn place(segment: &str) -> Option<Value> {
     let name = segment.strip_prefix('{')?.strip_suffix('}')?;
-    Some(json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } }))
+    let schema = json!({ "type": "string", "minLength": 1 });
+    Some(json!({ "name": name, "in": "path", "required": true, "schema": schema }))
 }
 
 fn response(answer: &Answer, schemas: &mut SchemaGenerator, problem: &schemars::Schema) -> Value {

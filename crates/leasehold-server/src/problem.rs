@@ -148,6 +148,18 @@ impl Problem {
         self
     }
 
+    /// The whole answer, where the router cannot write it.
+    pub(crate) fn message(&self) -> Vec<u8> {
+        let body = serde_json::to_vec(&self.0).unwrap_or_default();
+        let head = format!(
+            "HTTP/1.1 {} {}\r\nContent-Type: application/problem+json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+            self.0.status,
+            self.0.title,
+            body.len(),
+        );
+        [head.into_bytes(), body].concat()
+    }
+
     #[cfg(test)]
     pub(crate) fn status(&self) -> u16 {
         self.0.status

@@ -161,8 +161,12 @@ impl Route {
 
     /// The problems of a route that asks the store about a name.
     pub(crate) fn of_store(self) -> Self {
-        self.problem(400, "a value, a name or a field is refused")
-            .problem(503, "the store does not answer, or refuses for now")
+        self.problem(400, "a value, a name or a field is refused").asks_store()
+    }
+
+    /// The problems of a route that asks the store about names that it knows.
+    pub(crate) fn asks_store(self) -> Self {
+        self.problem(503, "the store does not answer, or refuses for now")
     }
 }
 

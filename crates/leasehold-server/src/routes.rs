@@ -217,7 +217,7 @@ fn of_elections() -> Vec<Route> {
         get("/v1/elections", "elections", "The elections that somebody asked about", elections::list)
             .answers::<ListOf<elections::ElectionView>>(200, "by name")
             .needs(All(Read))
-            .of_store(),
+            .asks_store(),
         get("/v1/elections/{name}", "election", "Who leads", elections::get)
             .query::<elections::Watch>()
             .answers::<elections::ElectionView>(200, "who leads, and who wants to")
@@ -347,7 +347,7 @@ fn of_deadlines() -> Vec<Route> {
             .answers::<ListOf<deadlines::Pool>>(200, "by name")
             .problem(501, "the store keeps no deadlines")
             .needs(All(Read))
-            .of_store(),
+            .asks_store(),
         get("/v1/deadlines/{pool}", "pool", "A pool and what is due in it", deadlines::get)
             .query::<deadlines::Shown>()
             .answers::<deadlines::PoolDetail>(200, "how it stands")
@@ -407,7 +407,7 @@ fn of_dashboard() -> Vec<Route> {
             .needs(All(Read)),
         get("/v1/audit", "audit", "What was taken from others", audit::list)
             .query::<audit::ListQuery>()
-            .answers::<PageOf<crate::audit::Entry>>(200, "newest first")
+            .answers::<PageOf<crate::audit::EntryView>>(200, "newest first")
             .needs(All(Read))
             .of_store(),
         get("/v1/events", "events", "What changes, as server-sent events", events::get)
@@ -432,6 +432,7 @@ fn of_playground() -> Vec<Route> {
             .needs(Token),
         post("/v1/playground/workers/{id}/crash", "crash_worker", "Crash a worker", playground::crash)
             .answers::<PlaygroundView>(200, SEEN)
+            .problem(400, "the id is no number")
             .problem(404, NONE)
             .needs(Token),
         post(
@@ -446,6 +447,7 @@ fn of_playground() -> Vec<Route> {
         .needs(Token),
         delete("/v1/playground/workers/{id}", "stop_worker", "Stop a worker", playground::stop)
             .answers::<PlaygroundView>(200, SEEN)
+            .problem(400, "the id is no number")
             .problem(404, NONE)
             .needs(Token),
         post("/v1/playground/reset", "reset_playground", "Begin anew", playground::reset)
@@ -458,7 +460,7 @@ fn of_playground() -> Vec<Route> {
 pub(crate) fn router(app: App) -> Router {
     let mut router = Router::new();
     for route in table() {
-        let gate = Gate { app: app.clone(), need: route.need, id: route.id };
+        let gate = Gate { app: app.clone(), need: route.need, id: route.id, path: route.path };
         let handler = route.handler.route_layer(middleware::from_fn_with_state(gate, gate::pass));
         router = router.route(route.path, handler);
     }

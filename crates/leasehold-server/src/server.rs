@@ -1,12 +1,16 @@
 //! The service: its settings, its start and its end.
 
 use std::{
+    io,
     net::{Ipv4Addr, SocketAddr},
     time::Duration,
 };
 
 use leasehold::{Error, Leasehold, Result};
-use tokio::{net::TcpListener, task::JoinHandle};
+use tokio::{
+    net::{TcpListener, TcpSocket},
+    task::JoinHandle,
+};
 use tokio_util::task::TaskTracker;
 
 use crate::{
@@ -24,6 +28,8 @@ use crate::{
 pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7420);
 /// How long answers that are under way may take when the service stops.
 const DRAIN: Duration = Duration::from_secs(10);
+/// Connections that wait to be accepted: all clients of a service that starts again come at once.
+const BACKLOG: u32 = 4096;
 
 /// Builder of a [`Server`].
 #[derive(Debug)]
@@ -93,7 +99,7 @@ impl Builder {
         let refused = |error| {
             Error::invalid("address to listen on", address.to_string(), format!("a free one: {error}"))
         };
-        let listener = TcpListener::bind(address).await.map_err(refused)?;
+        let listener = listener(address).map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;
         raise_descriptors();
         let app = Service::new(leases, options, address);
@@ -108,6 +114,14 @@ impl Builder {
         tracing::info!(%address, store = app.leases.store(), "the service listens");
         Ok(Server { app, tasks, connections })
     }
+}
+
+fn listener(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // A service that starts again meets connections of its predecessor that are not quite over.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// A service that listens.

@@ -202,6 +202,7 @@ impl From<&Inspection> for LockRow {
 
 /// A page, and where the next one begins.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "{T}Page")]
 pub(crate) struct PageOf<T> {
     pub(crate) items: Vec<T>,
     pub(crate) next: Option<String>,
@@ -209,6 +210,7 @@ pub(crate) struct PageOf<T> {
 
 /// All there is.
 #[derive(Debug, Serialize, JsonSchema)]
+#[schemars(rename = "{T}List")]
 pub(crate) struct ListOf<T> {
     pub(crate) items: Vec<T>,
 }

@@ -58,6 +58,8 @@
 //! passwords are never logged.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(feature = "json")]
+pub mod audit;
 #[cfg(feature = "blocking")]
 pub mod blocking;
 pub mod config;

@@ -71,7 +71,7 @@ export interface LockHistory {
   since_ms: number;
   tenures: Tenure[];
   hold_histogram: { bounds_ms: (number | null)[]; counts: number[] };
-  waited: { holder: string; waiter: string; waiter_ms: number; longest_ms: number; episodes: number }[];
+  waited: Waited[];
   audit: AuditEntry[];
   commands: { inspect: string; force_release: string | null; run: string };
 }

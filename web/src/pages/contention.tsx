@@ -1,12 +1,14 @@
 import { withQuery } from "../api/client";
 import type { Contention, Holders, Waited } from "../api/types";
 import { useCell } from "../cell";
-import { clock, count, duration, plural } from "../format";
+import { clock, duration, plural } from "../format";
 import { useFetched } from "../live/fetched";
 import { serviceNow } from "../live/overview";
 import { Empty, Show } from "../parts/feedback";
 import { PageHead, Panel } from "../parts/panel";
 import { State } from "../parts/state";
+import { type Column, Table } from "../parts/table";
+import { WaitedTable } from "../parts/waited-table";
 import { link, location, lockLink } from "../router";
 
 const POLL_MS = 3000;
@@ -37,7 +39,7 @@ export function ContentionPage() {
               </Panel>
               {holder && <History holder={holder} pairs={items.filter((item) => item.holder === holder)} />}
               <Panel title="Pairs" note={`${plural(items.length, "pair")}, the longest wait in all first`} flush>
-                <Pairs items={items} />
+                <WaitedTable items={items.slice(0, TABLE_MAX)} everywhere />
               </Panel>
             </>
           )
@@ -109,55 +111,6 @@ function Cell({ pair, most, chosen }: { pair: Waited; most: number; chosen: bool
   );
 }
 
-function Pairs({ items }: { items: Waited[] }) {
-  return (
-    <div class="scroll">
-      <table class="rows">
-        <thead>
-          <tr>
-            <th scope="col">Holder</th>
-            <th scope="col">Kept waiting</th>
-            <th scope="col" class="num">
-              In all
-            </th>
-            <th scope="col" class="num">
-              Longest
-            </th>
-            <th scope="col" class="num">
-              Times
-            </th>
-            <th scope="col" class="num">
-              Waiting now
-            </th>
-            <th scope="col">Names</th>
-          </tr>
-        </thead>
-        <tbody>
-          {items.slice(0, TABLE_MAX).map((item) => (
-            <tr key={`${item.holder}\n${item.waiter}`}>
-              <th scope="row">
-                <a href={link("/contention", { holder: item.holder })}>{item.holder}</a>
-              </th>
-              <td>{item.waiter}</td>
-              <td class="num">{duration(item.waiter_ms)}</td>
-              <td class="num">{duration(item.longest_ms)}</td>
-              <td class="num">{count(item.episodes)}</td>
-              <td class="num">{item.waiting_now > 0 ? <b class="queue">{count(item.waiting_now)}</b> : <span class="dim">0</span>}</td>
-              <td class="names">
-                {item.names.map((name) => (
-                  <a key={name} href={lockLink(name)}>
-                    {name}
-                  </a>
-                ))}
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
-  );
-}
-
 function History({ holder, pairs }: { holder: string; pairs: Waited[] }) {
   const fetched = useFetched<Holders>(withQuery("/v1/holders", { label: holder }), POLL_MS);
   const total_ms = pairs.reduce((sum, pair) => sum + pair.waiter_ms, 0);
@@ -170,45 +123,23 @@ function History({ holder, pairs }: { holder: string; pairs: Waited[] }) {
   );
 }
 
+const TENURES: Column<Holders["items"][number]>[] = [
+  {
+    head: "Name",
+    names: true,
+    cell: ({ name }) => (
+      <a class="name" href={lockLink(name)}>
+        {name}
+      </a>
+    ),
+  },
+  { head: "Fence", class: "num", cell: ({ fence }) => fence },
+  { head: "From", cell: ({ from_ms }) => clock(from_ms) },
+  { head: "For", class: "num", cell: ({ from_ms, to_ms }) => duration((to_ms ?? serviceNow()) - from_ms) },
+  { head: "Ended", cell: ({ ended }) => <State of={ended ?? "held"} /> },
+  { head: "Most waiters", class: "num", cell: ({ waiters_max }) => waiters_max },
+];
+
 function Tenures({ items }: { items: Holders["items"] }) {
-  return (
-    <div class="scroll">
-      <table class="rows">
-        <thead>
-          <tr>
-            <th scope="col">Name</th>
-            <th scope="col" class="num">
-              Fence
-            </th>
-            <th scope="col">From</th>
-            <th scope="col" class="num">
-              For
-            </th>
-            <th scope="col">Ended</th>
-            <th scope="col" class="num">
-              Most waiters
-            </th>
-          </tr>
-        </thead>
-        <tbody>
-          {items.slice(0, TABLE_MAX).map((tenure) => (
-            <tr key={`${tenure.name} ${tenure.fence}`}>
-              <th scope="row">
-                <a class="name" href={lockLink(tenure.name)}>
-                  {tenure.name}
-                </a>
-              </th>
-              <td class="num">{tenure.fence}</td>
-              <td>{clock(tenure.from_ms)}</td>
-              <td class="num">{duration((tenure.to_ms ?? serviceNow()) - tenure.from_ms)}</td>
-              <td>
-                <State of={tenure.ended ?? "held"} />
-              </td>
-              <td class="num">{tenure.waiters_max}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
-  );
+  return <Table rows={items.slice(0, TABLE_MAX)} columns={TENURES} of={({ name, fence }) => `${name} ${fence}`} />;
 }

@@ -1,17 +1,18 @@
-import { useState } from "preact/hooks";
 import { call, path, withQuery } from "../api/client";
 import type { DeadLetter, Page, Pool, PoolDetail } from "../api/types";
 import { useCell } from "../cell";
 import { clock, count, duration, plural } from "../format";
 import { useFetched } from "../live/fetched";
 import { allows, whoami } from "../live/whoami";
+import { Ask } from "../parts/ask";
 import { Confirm } from "../parts/confirm";
 import { Counters } from "../parts/counters";
 import { Empty, Show } from "../parts/feedback";
 import { HeatMap } from "../parts/heat-map";
 import { Pager } from "../parts/pager";
 import { PageHead, Panel } from "../parts/panel";
-import { link, location, navigate } from "../router";
+import { type Column, Table } from "../parts/table";
+import { link, location } from "../router";
 
 const POLL_MS = 3000;
 
@@ -24,7 +25,7 @@ function Pools() {
   const fetched = useFetched<{ items: Pool[] }>("/v1/deadlines", POLL_MS);
   return (
     <>
-      <PageHead title="Deadlines" lead="Work that should have ended by a time. Pools that this service was asked about, or was started with" actions={<Ask />} />
+      <PageHead title="Deadlines" lead="Work that should have ended by a time. Pools that this service was asked about, or was started with" actions={<Ask label="Name of a pool" placeholder="Pool" to={(pool) => link("/deadlines", { pool })} />} />
       <Show of={fetched}>
         {({ items }) =>
           items.length === 0 ? (
@@ -35,7 +36,7 @@ function Pools() {
               This sets a deadline in the pool payments. A pool of another service shows up once you ask for its name above.
             </Empty>
           ) : (
-            <PoolTable pools={items} />
+            <Table rows={items} columns={POOLS} of={({ name }) => name} panel />
           )
         }
       </Show>
@@ -43,70 +44,23 @@ function Pools() {
   );
 }
 
-function Ask() {
-  const [name, setName] = useState("");
-  return (
-    <form
-      class="inline"
-      onSubmit={(event) => {
-        event.preventDefault();
-        if (name) navigate(link("/deadlines", { pool: name }));
-      }}
-    >
-      <input aria-label="Name of a pool" placeholder="Pool" value={name} onInput={(event) => setName(event.currentTarget.value)} />
-      <button type="submit" disabled={!name}>
-        Show
-      </button>
-    </form>
-  );
-}
-
-function PoolTable({ pools }: { pools: Pool[] }) {
-  return (
-    <div class="panel flush scroll">
-      <table class="rows">
-        <thead>
-          <tr>
-            <th scope="col">Pool</th>
-            <th scope="col" class="num">
-              Pending
-            </th>
-            <th scope="col" class="num">
-              Due
-            </th>
-            <th scope="col" class="num">
-              Tried
-            </th>
-            <th scope="col" class="num">
-              Most overdue
-            </th>
-            <th scope="col" class="num">
-              Dead letters
-            </th>
-            <th scope="col">Layout</th>
-          </tr>
-        </thead>
-        <tbody>
-          {pools.map((pool) => (
-            <tr key={pool.name}>
-              <th scope="row">
-                <a class="name" href={link("/deadlines", { pool: pool.name })}>
-                  {pool.name}
-                </a>
-              </th>
-              <td class="num">{count(pool.pending)}</td>
-              <td class="num">{pool.due > 0 ? <b class="queue">{count(pool.due)}</b> : <span class="dim">0</span>}</td>
-              <td class="num">{count(pool.tried)}</td>
-              <td class="num">{pool.overdue_ms > 0 ? duration(pool.overdue_ms) : "–"}</td>
-              <td class="num">{pool.dead > 0 ? <b class="queue bad">{count(pool.dead)}</b> : <span class="dim">0</span>}</td>
-              <td class="dim">{pool.layout ?? "–"}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
-  );
-}
+const POOLS: Column<Pool>[] = [
+  {
+    head: "Pool",
+    names: true,
+    cell: ({ name }) => (
+      <a class="name" href={link("/deadlines", { pool: name })}>
+        {name}
+      </a>
+    ),
+  },
+  { head: "Pending", class: "num", cell: ({ pending }) => count(pending) },
+  { head: "Due", class: "num", cell: ({ due }) => (due > 0 ? <b class="queue">{count(due)}</b> : <span class="dim">0</span>) },
+  { head: "Tried", class: "num", cell: ({ tried }) => count(tried) },
+  { head: "Most overdue", class: "num", cell: ({ overdue_ms }) => (overdue_ms > 0 ? duration(overdue_ms) : "–") },
+  { head: "Dead letters", class: "num", cell: ({ dead }) => (dead > 0 ? <b class="queue bad">{count(dead)}</b> : <span class="dim">0</span>) },
+  { head: "Layout", class: "dim", cell: ({ layout }) => layout ?? "–" },
+];
 
 function OnePool({ name }: { name: string }) {
   const fetched = useFetched<PoolDetail>(withQuery(path("deadlines", name), { limit: 100 }), POLL_MS);
@@ -129,7 +83,7 @@ function OnePool({ name }: { name: string }) {
               {pool.heat.at_ms.length === 0 ? <Empty title="Nothing has been counted yet">The service counts once it has been asked for a pool.</Empty> : <HeatMap heat={pool.heat} />}
             </Panel>
             <Panel title="Overdue" note="The longest first" flush>
-              {pool.items.length === 0 ? <Empty title="Nothing is overdue" /> : <Overdue items={pool.items} />}
+              {pool.items.length === 0 ? <Empty title="Nothing is overdue" /> : <Table rows={pool.items} columns={OVERDUE} of={({ id }) => id} />}
             </Panel>
             <Dead pool={name} changed={fetched.refresh} />
           </>
@@ -139,34 +93,11 @@ function OnePool({ name }: { name: string }) {
   );
 }
 
-function Overdue({ items }: { items: PoolDetail["items"] }) {
-  return (
-    <table class="rows">
-      <thead>
-        <tr>
-          <th scope="col">Deadline</th>
-          <th scope="col" class="num">
-            Overdue for
-          </th>
-          <th scope="col" class="num">
-            Attempts
-          </th>
-        </tr>
-      </thead>
-      <tbody>
-        {items.map((item) => (
-          <tr key={item.id}>
-            <th scope="row" class="mono">
-              {item.id}
-            </th>
-            <td class="num">{duration(item.overdue_ms)}</td>
-            <td class="num">{count(item.attempts)}</td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
-  );
-}
+const OVERDUE: Column<PoolDetail["items"][number]>[] = [
+  { head: "Deadline", class: "mono", names: true, cell: ({ id }) => id },
+  { head: "Overdue for", class: "num", cell: ({ overdue_ms }) => duration(overdue_ms) },
+  { head: "Attempts", class: "num", cell: ({ attempts }) => count(attempts) },
+];
 
 function Dead({ pool, changed }: { pool: string; changed: () => void }) {
   const from = useCell(location).query.get("from");
@@ -189,58 +120,45 @@ function Dead({ pool, changed }: { pool: string; changed: () => void }) {
   );
 }
 
+const LETTERS: Column<DeadLetter>[] = [
+  { head: "Deadline", class: "mono", names: true, cell: ({ id }) => id },
+  { head: "Buried", class: "nowrap", cell: ({ buried_at_ms }) => clock(buried_at_ms) },
+  { head: "Attempts", class: "num", cell: ({ attempts }) => count(attempts) },
+  {
+    head: "Why",
+    class: "wrap",
+    cell: ({ why, context }) => (
+      <>
+        {why}
+        {context !== null && (
+          <details class="result">
+            <summary>context</summary>
+            <pre>{context}</pre>
+          </details>
+        )}
+      </>
+    ),
+  },
+];
+
 function DeadTable({ pool, items, done }: { pool: string; items: DeadLetter[]; done: () => void }) {
   useCell(whoami);
-  return (
-    <div class="scroll">
-      <table class="rows">
-        <thead>
-          <tr>
-            <th scope="col">Deadline</th>
-            <th scope="col">Buried</th>
-            <th scope="col" class="num">
-              Attempts
-            </th>
-            <th scope="col">Why</th>
-            <th scope="col">
-              <span class="visually-hidden">Actions</span>
-            </th>
-          </tr>
-        </thead>
-        <tbody>
-          {items.map((letter) => (
-            <tr key={letter.id}>
-              <th scope="row" class="mono">
-                {letter.id}
-              </th>
-              <td class="nowrap">{clock(letter.buried_at_ms)}</td>
-              <td class="num">{count(letter.attempts)}</td>
-              <td class="wrap">
-                {letter.why}
-                {letter.context !== null && (
-                  <details class="result">
-                    <summary>context</summary>
-                    <pre>{letter.context}</pre>
-                  </details>
-                )}
-              </td>
-              <td class="actions">
-                {allows("force", pool) && (
-                  <Confirm
-                    label="Requeue"
-                    on={letter.id}
-                    title={`Requeue ${letter.id}?`}
-                    act={() => call(path("deadlines", pool, "dead", letter.id, "requeue"), { method: "POST", body: {} })}
-                    done={done}
-                  >
-                    <p>It becomes due at once, with its context. It had {plural(letter.attempts, "attempt")}. The act is written to the audit.</p>
-                  </Confirm>
-                )}
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
-  );
+  const requeue: Column<DeadLetter> = {
+    head: "Actions",
+    silent: true,
+    class: "actions",
+    cell: ({ id, attempts }) =>
+      allows("force", pool) && (
+        <Confirm
+          label="Requeue"
+          on={id}
+          title={`Requeue ${id}?`}
+          act={() => call(path("deadlines", pool, "dead", id, "requeue"), { method: "POST", body: {} })}
+          done={done}
+        >
+          <p>It becomes due at once, with its context. It had {plural(attempts, "attempt")}. The act is written to the audit.</p>
+        </Confirm>
+      ),
+  };
+  return <Table rows={items} columns={[...LETTERS, requeue]} of={({ id }) => id} />;
 }

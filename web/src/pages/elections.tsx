@@ -1,14 +1,15 @@
-import { useState } from "preact/hooks";
 import { path } from "../api/client";
 import type { Election } from "../api/types";
 import { count, holderLabel } from "../format";
 import { useNow } from "../live/clock";
 import { useFetched } from "../live/fetched";
+import { Ask } from "../parts/ask";
 import { Empty, Show } from "../parts/feedback";
 import { PageHead } from "../parts/panel";
 import { HolderName, State } from "../parts/state";
+import { type Column, Table } from "../parts/table";
 import { TtlBar } from "../parts/ttl-bar";
-import { link, location, lockLink, navigate } from "../router";
+import { link, location, lockLink } from "../router";
 import { useCell } from "../cell";
 
 const POLL_MS = 2000;
@@ -22,7 +23,7 @@ export function ElectionsPage() {
   const items = one.data ? [one.data, ...others] : others;
   return (
     <>
-      <PageHead title="Elections" lead="Who leads, and who would be next. Names that this service was asked about" actions={<Ask />} />
+      <PageHead title="Elections" lead="Who leads, and who would be next. Names that this service was asked about" actions={<Ask label="Name of an election" placeholder="Name" to={(name) => link("/elections", { name })} />} />
       <Show of={known}>
         {() =>
           items.length === 0 ? (
@@ -38,66 +39,28 @@ export function ElectionsPage() {
   );
 }
 
-function Ask() {
-  const [name, setName] = useState("");
-  return (
-    <form
-      class="inline"
-      onSubmit={(event) => {
-        event.preventDefault();
-        if (name) navigate(link("/elections", { name }));
-      }}
-    >
-      <input aria-label="Name of an election" placeholder="Name" value={name} onInput={(event) => setName(event.currentTarget.value)} />
-      <button type="submit" disabled={!name}>
-        Show
-      </button>
-    </form>
-  );
-}
-
 function ElectionTable({ items, at }: { items: Election[]; at: number }) {
   const age_ms = useNow() - at;
-  return (
-    <div class="panel flush scroll">
-      <table class="rows">
-        <thead>
-          <tr>
-            <th scope="col">Election</th>
-            <th scope="col">State</th>
-            <th scope="col">Leader</th>
-            <th scope="col" class="num">
-              Fence
-            </th>
-            <th scope="col">Lease</th>
-            <th scope="col">Candidates</th>
-          </tr>
-        </thead>
-        <tbody>
-          {items.map((election) => (
-            <tr key={election.name}>
-              <th scope="row">
-                <a class="name" href={lockLink(election.name)}>
-                  {election.name}
-                </a>
-              </th>
-              <td>
-                <State of={election.state} />
-              </td>
-              <td>
-                <HolderName holder={election.leader} />
-              </td>
-              <td class="num">{election.fence ?? "–"}</td>
-              <td>{election.state === "led" && <TtlBar expires_in_ms={election.expires_in_ms} ttl_ms={null} renewals={0} age_ms={age_ms} />}</td>
-              <td>
-                <Candidates of={election} />
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
-  );
+  const columns: Column<Election>[] = [
+    {
+      head: "Election",
+      names: true,
+      cell: ({ name }) => (
+        <a class="name" href={lockLink(name)}>
+          {name}
+        </a>
+      ),
+    },
+    { head: "State", cell: ({ state }) => <State of={state} /> },
+    { head: "Leader", cell: ({ leader }) => <HolderName holder={leader} /> },
+    { head: "Fence", class: "num", cell: ({ fence }) => fence ?? "–" },
+    {
+      head: "Lease",
+      cell: ({ state, expires_in_ms }) => state === "led" && <TtlBar expires_in_ms={expires_in_ms} ttl_ms={null} renewals={0} age_ms={age_ms} />,
+    },
+    { head: "Candidates", cell: (election) => <Candidates of={election} /> },
+  ];
+  return <Table rows={items} columns={columns} of={({ name }) => name} panel />;
 }
 
 function Candidates({ of: { candidates } }: { of: Election }) {

@@ -14,9 +14,11 @@ import { ForceReleaseButton } from "../parts/force-release";
 import { Histogram } from "../parts/histogram";
 import { Facts, PageHead, Panel } from "../parts/panel";
 import { HolderName, State } from "../parts/state";
+import { type Column, Table } from "../parts/table";
 import { Timeline } from "../parts/timeline";
 import { TtlBar } from "../parts/ttl-bar";
-import { link, location } from "../router";
+import { WaitedTable } from "../parts/waited-table";
+import { location } from "../router";
 
 /** Between two looks at one lock when events say that it changed. */
 const REFETCH_MS = 500;
@@ -96,39 +98,22 @@ function Now({ lock, at }: { lock: LockDetail; at: number }) {
 function HolderTable({ lock, age_ms }: { lock: LockDetail; age_ms: number }) {
   const lease = (row: HolderRow, first: boolean) =>
     first ? { ttl_ms: lock.ttl_ms, renewals: lock.renewals } : { ttl_ms: lock.ttl_ms ?? row.expires_in_ms, renewals: 0 };
-  return (
-    <div class="scroll">
-      <table class="rows">
-        <thead>
-          <tr>
-            <th scope="col">Holder</th>
-            <th scope="col" class="num">
-              Fence
-            </th>
-            <th scope="col" class="num">
-              Since
-            </th>
-            <th scope="col">Lease</th>
-          </tr>
-        </thead>
-        <tbody>
-          {lock.holders.map((row, index) => (
-            <tr key={row.fence}>
-              <th scope="row">
-                <HolderName holder={row.holder} />
-                {row.mode === "permits" && <span class="tag">{plural(row.permits ?? 1, "permit")}</span>}
-              </th>
-              <td class="num">{row.fence}</td>
-              <td class="num">{row.holder.kind === "leasehold" ? ago(serviceNow() - row.holder.since_ms) : "–"}</td>
-              <td>
-                <TtlBar expires_in_ms={row.expires_in_ms} {...lease(row, index === 0)} age_ms={age_ms} />
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
-  );
+  const columns: Column<HolderRow>[] = [
+    {
+      head: "Holder",
+      names: true,
+      cell: (row) => (
+        <>
+          <HolderName holder={row.holder} />
+          {row.mode === "permits" && <span class="tag">{plural(row.permits ?? 1, "permit")}</span>}
+        </>
+      ),
+    },
+    { head: "Fence", class: "num", cell: ({ fence }) => fence },
+    { head: "Since", class: "num", cell: ({ holder }) => (holder.kind === "leasehold" ? ago(serviceNow() - holder.since_ms) : "–") },
+    { head: "Lease", cell: (row, index) => <TtlBar expires_in_ms={row.expires_in_ms} {...lease(row, index === 0)} age_ms={age_ms} /> },
+  ];
+  return <Table rows={lock.holders} columns={columns} of={({ fence }) => fence} />;
 }
 
 function Queue({ waiters, total, age_ms }: { waiters: WaiterRow[]; total: number; age_ms: number }) {
@@ -159,7 +144,7 @@ function Past({ history }: { history: LockHistory }) {
           <Histogram {...history.hold_histogram} />
         </Panel>
         <Panel title="Who waited for whom" flush>
-          {history.waited.length === 0 ? <Empty title="Nobody has waited" /> : <WaitedTable waited={history.waited} />}
+          {history.waited.length === 0 ? <Empty title="Nobody has waited" /> : <WaitedTable items={history.waited} />}
         </Panel>
       </div>
       <Panel title="Audit" flush>
@@ -175,43 +160,6 @@ function Past({ history }: { history: LockHistory }) {
         />
       </Panel>
     </>
-  );
-}
-
-function WaitedTable({ waited }: { waited: LockHistory["waited"] }) {
-  return (
-    <div class="scroll">
-      <table class="rows">
-        <thead>
-          <tr>
-            <th scope="col">Holder</th>
-            <th scope="col">Kept waiting</th>
-            <th scope="col" class="num">
-              In all
-            </th>
-            <th scope="col" class="num">
-              Longest
-            </th>
-            <th scope="col" class="num">
-              Times
-            </th>
-          </tr>
-        </thead>
-        <tbody>
-          {waited.map((row) => (
-            <tr key={`${row.holder} ${row.waiter}`}>
-              <th scope="row">
-                <a href={link("/contention", { holder: row.holder })}>{row.holder}</a>
-              </th>
-              <td>{row.waiter}</td>
-              <td class="num">{duration(row.waiter_ms)}</td>
-              <td class="num">{duration(row.longest_ms)}</td>
-              <td class="num">{count(row.episodes)}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
   );
 }
 

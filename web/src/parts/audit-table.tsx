@@ -2,45 +2,39 @@ import type { AuditEntry } from "../api/types";
 import { clock, words } from "../format";
 import { lockLink } from "../router";
 import { State, type Tone } from "./state";
+import { type Column, Table } from "./table";
+
+const COLUMNS: Column<AuditEntry>[] = [
+  { head: "When", class: "nowrap", cell: ({ at_ms }) => clock(at_ms) },
+  { head: "Act", class: "nowrap", cell: ({ action }) => words(action) },
+  {
+    head: "On",
+    names: true,
+    cell: (entry) => (isLock(entry) ? <a href={lockLink(entry.name)}>{entry.name}</a> : <span class="mono">{entry.name}</span>),
+  },
+  { head: "Fence", class: "num", cell: ({ fence }) => fence ?? "–" },
+  {
+    head: "By",
+    cell: ({ by, from }) => (
+      <>
+        {by} <span class="dim">{from}</span>
+      </>
+    ),
+  },
+  { head: "Reason", class: "wrap", cell: ({ reason }) => reason ?? "–" },
+  {
+    head: "Outcome",
+    cell: ({ outcome, kept }) => (
+      <>
+        <State of={outcome} tone={tone(outcome)} />
+        {kept === "memory" && <span class="tag">not in the store</span>}
+      </>
+    ),
+  },
+];
 
 export function AuditTable({ entries }: { entries: AuditEntry[] }) {
-  return (
-    <div class="scroll">
-      <table class="rows">
-        <thead>
-          <tr>
-            <th scope="col">When</th>
-            <th scope="col">Act</th>
-            <th scope="col">On</th>
-            <th scope="col" class="num">
-              Fence
-            </th>
-            <th scope="col">By</th>
-            <th scope="col">Reason</th>
-            <th scope="col">Outcome</th>
-          </tr>
-        </thead>
-        <tbody>
-          {entries.map((entry) => (
-            <tr key={entry.id}>
-              <td class="nowrap">{clock(entry.at_ms)}</td>
-              <td class="nowrap">{words(entry.action)}</td>
-              <th scope="row">{isLock(entry) ? <a href={lockLink(entry.name)}>{entry.name}</a> : <span class="mono">{entry.name}</span>}</th>
-              <td class="num">{entry.fence ?? "–"}</td>
-              <td>
-                {entry.by} <span class="dim">{entry.from}</span>
-              </td>
-              <td class="wrap">{entry.reason ?? "–"}</td>
-              <td>
-                <State of={entry.outcome} tone={tone(entry.outcome)} />
-                {entry.kept === "memory" && <span class="tag">not in the store</span>}
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
-  );
+  return <Table rows={entries} columns={COLUMNS} of={({ id }) => id} />;
 }
 
 function isLock({ action }: AuditEntry): boolean {

@@ -5,58 +5,28 @@ import { count, duration } from "../format";
 import { allows, whoami } from "../live/whoami";
 import { Confirm } from "./confirm";
 import { HolderName, State } from "./state";
+import { type Column, Table } from "./table";
+
+const COLUMNS: Column<StoredRecord>[] = [
+  { head: "Key", class: "mono", names: true, cell: ({ id, key }) => id ?? key },
+  { head: "Operation", cell: ({ operation }) => operation ?? "–" },
+  { head: "State", cell: ({ state }) => <State of={state} /> },
+  { head: "Holder", cell: ({ holder }) => <HolderName holder={holder} /> },
+  { head: "Fence", class: "num", cell: ({ fence }) => fence ?? "–" },
+  { head: "Ends in", class: "num", cell: ({ expires_in_ms }) => duration(expires_in_ms) },
+  { head: "Result", class: "wrap", cell: (record) => <Result record={record} /> },
+];
 
 /** Records of operations; each row opens to its result. */
 export function RecordTable({ records, changed }: { records: StoredRecord[]; changed: () => void }) {
   useCell(whoami);
-  return (
-    <div class="scroll">
-      <table class="rows">
-        <thead>
-          <tr>
-            <th scope="col">Key</th>
-            <th scope="col">Operation</th>
-            <th scope="col">State</th>
-            <th scope="col">Holder</th>
-            <th scope="col" class="num">
-              Fence
-            </th>
-            <th scope="col" class="num">
-              Ends in
-            </th>
-            <th scope="col">Result</th>
-            <th scope="col">
-              <span class="visually-hidden">Actions</span>
-            </th>
-          </tr>
-        </thead>
-        <tbody>
-          {records.map((record) => (
-            <tr key={record.key}>
-              <th scope="row" class="mono">
-                {record.id ?? record.key}
-              </th>
-              <td>{record.operation ?? "–"}</td>
-              <td>
-                <State of={record.state} />
-              </td>
-              <td>
-                <HolderName holder={record.holder} />
-              </td>
-              <td class="num">{record.fence ?? "–"}</td>
-              <td class="num">{duration(record.expires_in_ms)}</td>
-              <td class="wrap">
-                <Result record={record} />
-              </td>
-              <td class="actions">
-                <Remove record={record} done={changed} />
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
-  );
+  const remove: Column<StoredRecord> = {
+    head: "Actions",
+    silent: true,
+    class: "actions",
+    cell: (record) => <Remove record={record} done={changed} />,
+  };
+  return <Table rows={records} columns={[...COLUMNS, remove]} of={({ key }) => key} />;
 }
 
 function Result({ record }: { record: StoredRecord }) {

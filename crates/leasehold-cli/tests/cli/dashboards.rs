@@ -18,13 +18,31 @@ fn alerts() -> String {
     read("prometheus/alerts.yaml")
 }
 
-/// The metrics of a program and of `leasehold stats`.
+/// The metrics of a program, of `leasehold stats` and of `leasehold serve`.
 async fn exposition() -> String {
     let policies = Policies::parse("[locks.payout]\nkey = \"payout:{deal}\"", "policies.toml").unwrap();
     let leases = Leasehold::builder("memory:").policies(policies).connect().await.unwrap();
     let program = leases.stats().prometheus();
     leases.close().await.unwrap();
-    program + &Sandbox::new().run(&["stats", "--prometheus"]).stdout
+    program + &Sandbox::new().run(&["stats", "--prometheus"]).stdout + &of_service()
+}
+
+#[cfg(feature = "serve")]
+fn of_service() -> String {
+    use crate::serve::{get, start};
+
+    let sandbox = Sandbox::new();
+    let (_service, address) = start(&sandbox);
+    // What was never asked for is not counted either.
+    assert_eq!(get(&address, "/healthz").0, 200);
+    let (status, text) = get(&address, "/metrics");
+    assert_eq!(status, 200, "{text}");
+    text
+}
+
+#[cfg(not(feature = "serve"))]
+fn of_service() -> String {
+    panic!("the board is also about `leasehold serve`: test with the feature serve")
 }
 
 /// The samples of an exposition: name, and label names.

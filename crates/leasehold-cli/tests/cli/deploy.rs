@@ -47,9 +47,9 @@ fn the_kubernetes_examples_run_their_command() {
 fn the_service_examples_name_options_that_exist() {
     let (sandbox, unit) = (Sandbox::new(), read("systemd/leasehold-serve.service"));
     let help = sandbox.run(&["serve", "--help"]).stdout;
-    let manifest = read("kubernetes/serve.yaml");
-    let args = value(&manifest, "args: [").strip_suffix(']').unwrap();
-    for line in [value(&unit, "ExecStart=leasehold "), args] {
+    let manifests = ["kubernetes/serve.yaml", "kubernetes/sidecar.yaml"].map(read);
+    let args = manifests.each_ref().map(|text| value(text, "args: [").strip_suffix(']').unwrap());
+    for line in [value(&unit, "ExecStart=leasehold "), args[0], args[1]] {
         let words: Vec<_> = line.split([' ', ',']).filter(|word| !word.is_empty()).collect();
         assert_eq!(words[0], "serve");
         for option in words.iter().filter(|word| word.starts_with("--")) {
@@ -57,4 +57,22 @@ fn the_service_examples_name_options_that_exist() {
         }
         assert!(line.contains(":7420"), "{line}");
     }
+}
+
+/// What the application finds beside it is what the guide says: an address of its own, open to its pod only, and alive.
+#[cfg(feature = "serve")]
+#[test]
+fn the_sidecar_answers_where_its_application_asks() {
+    use crate::serve::{get, start};
+
+    let (sandbox, manifest) = (Sandbox::new(), read("kubernetes/sidecar.yaml"));
+    let url = manifest.split("name: LEASEHOLD_URL, value: \"").nth(1).and_then(|rest| rest.split('"').next());
+    let listens = value(&manifest, "args: [serve, --listen, \"").strip_suffix("\"]");
+    let address = listens.unwrap();
+    assert_eq!(url, Some(format!("http://{address}").as_str()));
+    assert!(address.starts_with("127.0.0.1:"), "{address}");
+    let probe = value(&manifest, "command: [wget, ").rsplit('"').nth(1).unwrap();
+    let path = probe.strip_prefix(url.unwrap()).unwrap();
+    let (_service, address) = start(&sandbox);
+    assert_eq!(get(&address, path), (200, "{\"status\":\"ok\"}".to_owned()), "{path}");
 }

@@ -14,6 +14,8 @@ mod inspecting;
 mod latch;
 mod leader;
 mod lost;
+#[cfg(feature = "otel")]
+mod otel;
 mod postgres;
 mod quorum;
 mod records;

@@ -13,22 +13,34 @@ use crate::sandbox::{LONG, Sandbox, Started};
 const ANY_PORT: [&str; 3] = ["serve", "--listen", "127.0.0.1:0"];
 
 /// A service of this sandbox, and its address.
-fn start(sandbox: &Sandbox) -> (Started, String) {
+pub(crate) fn start(sandbox: &Sandbox) -> (Started, String) {
     let service = sandbox.start(&ANY_PORT);
+    let address = address_of(&service);
+    (service, address)
+}
+
+pub(crate) fn address_of(service: &Started) -> String {
     let address = poll(LONG, || {
         let url = service.stdout().lines().next()?.to_owned();
         url.strip_prefix("http://").map(str::to_owned)
     });
-    let address = address.unwrap_or_else(|| panic!("no address: {}", service.stderr()));
-    (service, address)
+    address.unwrap_or_else(|| panic!("no address: {}", service.stderr()))
 }
 
 /// The status and the body of one answer.
-fn post(address: &str, path: &str, headers: &str, body: &str) -> (u16, String) {
+pub(crate) fn post(address: &str, path: &str, headers: &str, body: &str) -> (u16, String) {
+    send("POST", address, path, headers, body)
+}
+
+pub(crate) fn get(address: &str, path: &str) -> (u16, String) {
+    send("GET", address, path, "", "")
+}
+
+fn send(method: &str, address: &str, path: &str, headers: &str, body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(LONG)).unwrap();
     let length = body.len();
-    let head = format!("POST {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{headers}");
+    let head = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{headers}");
     let kind = "Content-Type: application/json";
     write!(stream, "{head}{kind}\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
     let mut answer = BufReader::new(stream);

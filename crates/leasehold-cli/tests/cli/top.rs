@@ -1,6 +1,9 @@
 //! `leasehold top` on a real terminal.
 
-use leasehold::Leasehold;
+use leasehold::{
+    Leasehold,
+    audit::{self, Action, Entry},
+};
 use leasehold_testkit::{RedisServer, eventually};
 use rustix::process::Signal;
 
@@ -85,8 +88,26 @@ fn a_lock_is_taken_from_its_holder_by_its_name_and_a_reason() {
         screen.type_keys("q");
         assert_eq!(screen.end(), Some(0));
         screen.await_text(&format!("{done}; reason: host is gone"));
+        let audit = audit_of(&sandbox, name);
+        assert_eq!(audit.len(), 1, "{audit:?}");
+        assert_eq!(
+            (audit[0].action, audit[0].fence, audit[0].reason.as_deref(), audit[0].outcome.as_str()),
+            (Action::ForceRelease, fence.parse().ok(), Some("host is gone"), "free")
+        );
         assert!(screen.is_usable(), "{:?}", screen.shown());
     }
+}
+
+/// What the audit of the store has about a name.
+fn audit_of(sandbox: &Sandbox, name: &str) -> Vec<Entry> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let leases = Leasehold::connect(sandbox.store()).await.unwrap();
+        let mut entries = audit::entries(&leases).await.unwrap();
+        leases.close().await.unwrap();
+        entries.retain(|entry| entry.name == name);
+        entries
+    })
 }
 
 #[test]

@@ -8,6 +8,7 @@ use leasehold::{Acks, Error, Guard, Lock, Mode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use tracing::Instrument;
 
 use super::{
     attempt::{self, Run},
@@ -251,7 +252,7 @@ impl Wish {
                 let run = Run { lock: self.lock, wait, session: self.session };
                 // Asked before it runs, or it could end for want of anybody who asks.
                 let asked = attempt.ask(now);
-                tokio::spawn(run.go(app.clone(), key.clone(), attempt.clone()));
+                tokio::spawn(run.go(app.clone(), key.clone(), attempt.clone()).in_current_span());
                 let answer = attempt::answer(&app, &key, &attempt, prefer.wait).await;
                 drop(asked);
                 return answer;
@@ -281,12 +282,14 @@ impl Wish {
     }
 }
 
-fn checked_id(id: &str) -> Result<String> {
+pub(super) fn checked_id(id: &str) -> Result<String> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
     if !id.is_empty() && id.len() <= 128 && id.bytes().all(is_plain) {
         return Ok(id.to_owned());
     }
-    Err(Problem::invalid("an Idempotency-Key is 1 to 128 letters, digits, '-', '_', '.' and ':'"))
+    Err(Problem::invalid(
+        "the id of an attempt, its Idempotency-Key, is 1 to 128 letters, digits, '-', '_', '.' and ':'",
+    ))
 }
 
 /// What asking for a lock led to.

@@ -12,8 +12,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    acquire::{Held, Taken, take},
-    prefer::seconds_of,
+    acquire::{Held, Taken, checked_id, take},
+    prefer::{Seconds, seconds_of},
 };
 use crate::{
     attempts::{Attempt, AttemptKey, Ended, Progress},
@@ -48,6 +48,7 @@ enum WaitingWord {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Wait {
     /// Seconds to wait for its end.
+    #[schemars(with = "Option<Seconds>")]
     wait: Option<String>,
 }
 
@@ -177,7 +178,7 @@ pub(crate) async fn get(
     Places(id): Places<String>,
     Params(Wait { wait }): Params<Wait>,
 ) -> Result<Response> {
-    let key = AttemptKey { caller: caller.name().to_owned(), id };
+    let key = AttemptKey { caller: caller.name().to_owned(), id: checked_id(&id)? };
     let wait = wait.as_deref().map_or(Ok(Duration::ZERO), seconds_of)?;
     let attempt = app.attempts.get(&key)?;
     let _asked = attempt.ask(app.clock.now());
@@ -189,7 +190,7 @@ pub(crate) async fn leave(
     Extension(caller): Extension<Caller>,
     Places(id): Places<String>,
 ) -> Result<StatusCode> {
-    let key = AttemptKey { caller: caller.name().to_owned(), id };
+    let key = AttemptKey { caller: caller.name().to_owned(), id: checked_id(&id)? };
     let attempt = app.attempts.get(&key)?;
     attempt.leave();
     if let Ended::Granted { granted, .. } = attempt.ended().await {

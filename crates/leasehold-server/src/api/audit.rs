@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use super::locks::{page_size, page_start};
 use crate::{
+    audit::EntryView,
     json::{Params, ok},
     problem::Result,
     state::App,
@@ -19,6 +20,7 @@ pub(crate) struct ListQuery {
     name: String,
     from: String,
     /// 1 to 500. Default: 100.
+    #[schemars(range(min = 1, max = 500))]
     limit: Option<u32>,
 }
 
@@ -28,6 +30,6 @@ pub(crate) async fn list(State(app): State<App>, Params(query): Params<ListQuery
     let mut entries = app.audit_entries().await?;
     entries.retain(|entry| query.name.is_empty() || entry.name == query.name);
     let next = (from + limit < entries.len()).then(|| (from + limit).to_string());
-    let items = entries.into_iter().skip(from).take(limit).collect();
+    let items = entries.into_iter().skip(from).take(limit).map(EntryView::from).collect();
     Ok(ok(&PageOf { items, next }))
 }

@@ -29,6 +29,7 @@ const SEARCHED: usize = 100_000;
 pub(crate) struct ListQuery {
     from: String,
     /// 1 to 500. Default: 100.
+    #[schemars(range(min = 1, max = 500))]
     limit: Option<u32>,
 }
 

@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::locks::page_size;
 use crate::{
     history::Heat,
-    json::{Json, Params, Places, Span, ok},
+    json::{Json, Named, Params, Places, Span, ok},
     problem::{Problem, Result},
     state::App,
     views::{ListOf, millis},
@@ -59,6 +59,7 @@ pub(crate) async fn list(State(app): State<App>) -> Result<Response> {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Shown {
     /// 1 to 500. Default: 100.
+    #[schemars(range(min = 1, max = 500))]
     limit: Option<u32>,
 }
 
@@ -206,7 +207,7 @@ pub(crate) async fn claim(
 #[serde(deny_unknown_fields)]
 pub(crate) struct Settlements {
     /// At most 1,000.
-    items: Vec<Settlement>,
+    items: Vec<Named<Settlement>>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -258,7 +259,7 @@ pub(crate) async fn settle(
     if body.items.len() > 1_000 {
         return Err(Problem::invalid("at most 1000 at once").at("/items".into()));
     }
-    let read = |(index, item): (usize, Settlement)| {
+    let read = |(index, Named(item)): (usize, Named<Settlement>)| {
         let settle = match (item.how, item.by, item.why) {
             (SettleWord::Done, None, None) => Settle::Done,
             (SettleWord::GiveBack, None, None) => Settle::GiveBack,

@@ -7,7 +7,7 @@ use leasehold::election::Observed;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::prefer::seconds_of;
+use super::prefer::{Seconds, seconds_of};
 use crate::{
     json::{Params, Places, ok},
     problem::Result,
@@ -19,6 +19,7 @@ use crate::{
 #[serde(deny_unknown_fields)]
 pub(crate) struct Watch {
     /// Seconds to wait until the fence of the leader is another one.
+    #[schemars(with = "Option<Seconds>")]
     watch: Option<String>,
     /// The fence that is known; 0 if nobody led.
     fence: Option<u64>,

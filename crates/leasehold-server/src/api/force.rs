@@ -100,6 +100,7 @@ fn changed(name: &str) -> Problem {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Limit {
     /// How many permits there are from now on.
+    #[schemars(range(min = 1))]
     limit: u32,
 }
 

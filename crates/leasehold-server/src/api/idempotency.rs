@@ -272,6 +272,7 @@ pub(crate) struct ListQuery {
     state: Option<RecordState>,
     from: String,
     /// 1 to 500. Default: 100.
+    #[schemars(range(min = 1, max = 500))]
     limit: Option<u32>,
 }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::acquire::Held;
 use crate::{
-    audit::Entry,
+    audit::EntryView,
     auth::{Caller, Right},
     history::{Filter, HoldHistogram, Pair, TenureRow},
     json::{Json, Params, Places, Span, ok},
@@ -34,6 +34,7 @@ pub(crate) struct ListQuery {
     /// `next` of the page before.
     from: String,
     /// 1 to 500. Default: 100.
+    #[schemars(range(min = 1, max = 500))]
     limit: Option<u32>,
 }
 
@@ -136,7 +137,7 @@ pub(crate) struct LockHistory {
     tenures: Vec<TenureRow>,
     hold_histogram: HoldHistogram,
     waited: Vec<Pair>,
-    audit: Vec<Entry>,
+    audit: Vec<EntryView>,
     commands: Commands,
 }
 

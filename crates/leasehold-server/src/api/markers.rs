@@ -108,12 +108,16 @@ pub(crate) async fn test_many(
     Ok(ok(&Tested { marked }))
 }
 
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct ListQuery {
+    /// The kind of marks, such as `processing`.
+    #[schemars(length(min = 1))]
     kind: String,
+    #[serde(default)]
     from: String,
     /// 1 to 500. Default: 100.
+    #[schemars(range(min = 1, max = 500))]
     limit: Option<u32>,
 }
 

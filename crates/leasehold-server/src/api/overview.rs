@@ -26,8 +26,9 @@ pub(crate) struct Overview {
     /// Not in events, which have `point` instead.
     #[serde(skip_serializing_if = "Option::is_none")]
     series: Option<Series>,
-    /// In events: the step that ended, if one did.
+    /// Only in events: the step that ended, if one did.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(skip)]
     point: Option<Option<Point>>,
     hot: Vec<Hot>,
     lints: Vec<Lint>,
@@ -128,6 +129,7 @@ pub(crate) struct ContentionQuery {
     /// Only this holder's label.
     holder: String,
     /// 1 to 500. Default: 100.
+    #[schemars(range(min = 1, max = 500))]
     limit: Option<u32>,
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use http::HeaderMap;
+use schemars::JsonSchema;
 
 use crate::{
     json::text_of,
@@ -32,6 +33,14 @@ impl Prefer {
         Ok(prefer)
     }
 }
+
+/// The schema of a number of seconds to wait.
+#[derive(JsonSchema)]
+pub(crate) struct Seconds(
+    #[expect(dead_code, reason = "queries are read as text")]
+    #[schemars(range(min = 0, max = 60))]
+    f64,
+);
 
 /// A number of seconds to wait, within the limit.
 pub(crate) fn seconds_of(text: &str) -> Result<Duration> {

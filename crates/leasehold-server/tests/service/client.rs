@@ -27,10 +27,13 @@ impl Service {
     }
 
     pub(crate) fn with(store: &str, settings: impl FnOnce(Builder) -> Builder) -> Self {
+        Self::with_leases(Leasehold::builder(store).command_timeout(Duration::from_secs(2)), settings)
+    }
+
+    pub(crate) fn with_leases(leases: leasehold::Builder, settings: impl FnOnce(Builder) -> Builder) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
         let server = runtime.block_on(async {
-            let leases =
-                Leasehold::builder(store).command_timeout(Duration::from_secs(2)).connect_lazy().unwrap();
+            let leases = leases.connect_lazy().unwrap();
             let builder = Server::builder(leases).listen("127.0.0.1:0".parse().unwrap());
             settings(builder.poll_every(Duration::from_millis(100))).start().await.unwrap()
         });
@@ -81,10 +84,10 @@ impl Drop for Service {
 
 #[derive(Clone)]
 pub(crate) struct Request {
-    method: String,
-    path: String,
-    headers: Vec<(String, String)>,
-    body: Vec<u8>,
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Request {

@@ -2,8 +2,11 @@
 
 #![expect(clippy::print_stderr, reason = "says what is skipped")]
 
+mod attacks;
 mod client;
 mod clients;
+mod document;
+mod limits;
 mod locks;
 mod resources;
 mod security;

@@ -1,40 +1,43 @@
 //! Who may do what, and what is refused.
 
-use std::{fs, io::Write};
+use std::fs;
 
-use leasehold_server::{Limits, Tokens};
+use leasehold_server::Tokens;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 use crate::client::{Answer, Request, Service, raw};
 
-fn tokens() -> Tokens {
-    let hash =
-        |token: &str| Sha256::digest(token).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let text = format!(
-        "[tokens.all]\nsha256 = \"{}\"\nrights = [{{ allow = [\"read\", \"hold\", \"force\"] }}]\n\
-         [tokens.deploy]\nsha256 = \"{}\"\nrights = [{{ prefix = \"deploy:\", allow = [\"read\", \"hold\"] }}]\n\
-         [tokens.none]\nsha256 = \"{}\"\nrights = [{{ prefix = \"nothing:\", allow = [] }}]\n\
-         [tokens.slow]\nsha256 = \"{}\"\nrights = [{{ allow = [\"read\"] }}]\nrequests-per-second = 2\nconnections = 1\n\
-         [tokens.old]\nsha256 = \"{}\"\nrights = [{{ allow = [\"read\"] }}]\nexpires = 2001-01-01T00:00:00Z\n",
-        hash("all"),
-        hash("deploy"),
-        hash("none"),
-        hash("slow"),
-        hash("old"),
-    );
+/// Tokens of these names, each its own secret, and what follows in their tables.
+pub(crate) fn tokens_of(tables: &[(&str, &str)]) -> Tokens {
+    let table = |(name, rest): &(&str, &str)| {
+        let hash: String = Sha256::digest(name).iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("[tokens.{name}]\nsha256 = \"{hash}\"\n{rest}\n")
+    };
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("tokens.toml");
-    fs::write(&file, text).unwrap();
+    fs::write(&file, tables.iter().map(table).collect::<String>()).unwrap();
     Tokens::load(&file).unwrap()
 }
 
-fn guarded() -> Service {
+pub(crate) const EVERYTHING: &str = "rights = [{ allow = [\"read\", \"hold\", \"force\"] }]";
+
+fn tokens() -> Tokens {
+    tokens_of(&[
+        ("all", EVERYTHING),
+        ("deploy", "rights = [{ prefix = \"deploy:\", allow = [\"read\", \"hold\"] }]"),
+        ("none", "rights = [{ prefix = \"nothing:\", allow = [] }]"),
+        ("slow", "rights = [{ allow = [\"read\"] }]\nrequests-per-second = 2"),
+        ("old", "rights = [{ allow = [\"read\"] }]\nexpires = 2001-01-01T00:00:00Z"),
+    ])
+}
+
+pub(crate) fn guarded() -> Service {
     Service::with("memory:", |builder| builder.tokens(tokens()))
 }
 
-fn with(token: &str, method: &str, path: &str) -> Request {
+pub(crate) fn with(token: &str, method: &str, path: &str) -> Request {
     Request::new(method, path).header("Authorization", &format!("Bearer {token}"))
 }
 
@@ -191,71 +194,6 @@ fn what_is_malformed_is_refused_with_its_place() {
     let key = Request::new("POST", acquire).header("Idempotency-Key", "a b").json(&json!({}));
     assert_eq!(service.send(key).kind(400), "invalid");
     assert_eq!(service.get("/v1/locks/a").json()["state"], "free", "nothing was done");
-}
-
-#[test]
-fn names_of_every_kind_stay_what_they_are() {
-    let service = Service::on("memory:");
-    for (path, name) in
-        [("a%2Fb", "a/b"), ("..%2F..%2Fetc", "../../etc"), ("%7Btag%7D:x", "{tag}:x"), ("%C3%BC%20x", "ü x")]
-    {
-        assert_eq!(service.hold(path, &json!({}))["name"], name);
-    }
-    for path in
-        ["/../v1/locks", "//v1/locks", "/v1/../healthz", "/%2e%2e/etc/passwd", "/assets/../../Cargo.toml"]
-    {
-        let answer = service.get(path);
-        assert!(!answer.text.contains("[package]") && [400, 404, 200].contains(&answer.status), "{path}");
-    }
-}
-
-#[test]
-fn bodies_and_headers_have_bounds() {
-    let limits = |builder: leasehold_server::Builder| {
-        let mut limits = Limits::default();
-        limits.body_bytes = 1_000;
-        builder.limits(limits)
-    };
-    let service = Service::with("memory:", limits);
-    let body = json!({"label": "x".repeat(2_000)});
-    assert_eq!(service.post("/v1/locks/a/acquire", &body).kind(413), "too_large");
-    let long = Request::new("GET", &format!("/v1/locks?prefix={}", "x".repeat(10_000)));
-    assert_eq!(service.send(long).kind(414), "uri_too_long");
-    let fat = Request::new("GET", "/v1/locks").header("X-Fat", &"x".repeat(40_000));
-    assert_eq!(service.send(fat).kind(431), "headers_too_large");
-}
-
-#[test]
-fn a_request_that_two_readers_see_differently_is_refused() {
-    let service = Service::on("memory:");
-    let address = service.address;
-    let head =
-        format!("POST /v1/locks/a/acquire HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n");
-    for more in [
-        "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
-        "Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}x",
-        "Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
-        "Content-Length: x\r\n\r\n{}",
-        "Bad Header: 1\r\n\r\n",
-    ] {
-        let answer = raw(address, format!("{head}{more}").as_bytes());
-        assert!([400, 411].contains(&answer.status), "{more:?}: {} {}", answer.status, answer.text);
-    }
-    for text in ["GET /v1/locks HTTP/1.1\r\nConnection: close\r\n\r\n", "nonsense\r\n\r\n"] {
-        assert_eq!(raw(address, text.as_bytes()).status, 400, "{text:?}");
-    }
-    assert_eq!(service.get("/v1/locks/a").json()["state"], "free");
-}
-
-#[test]
-fn many_connections_are_served() {
-    let service = Service::on("memory:");
-    let idle: Vec<_> = (0..500).map(|_| crate::client::connect(service.address)).collect();
-    assert_eq!(service.get("/healthz").status, 200);
-    let mut half = crate::client::connect(service.address);
-    half.write_all(b"GET /v1/lo").unwrap();
-    assert_eq!(service.get("/v1/locks").status, 200);
-    drop((idle, half));
 }
 
 #[test]

@@ -7,7 +7,10 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use leasehold::{Leasehold, Released};
+use leasehold::{
+    Leasehold, Released,
+    audit::{self, Action, Entry},
+};
 use ratatui::crossterm::event::{Event, KeyEventKind};
 use rustix::process::Signal;
 use tokio::{sync::mpsc, time::sleep_until};
@@ -138,8 +141,7 @@ impl<'a> Session<'a> {
             Effect::Suspend => return Step::Suspend,
             Effect::Poll => self.poll_soon(),
             Effect::Release(release) => {
-                let (leases, name, fence) = (self.leases, release.name.clone(), release.fence);
-                self.releasing = Some(Box::pin(async move { leases.force_release(&name, fence).await }));
+                self.releasing = Some(Box::pin(force(self.leases, release.clone())));
                 self.release = Some(release);
             }
         }
@@ -182,6 +184,28 @@ impl<'a> Session<'a> {
         self.done.push(clean(&format!("{} {what}; reason: {reason}", wall_clock())));
         self.top.released(what);
     }
+}
+
+/// Takes a lock from its holder. The audit of the store has it before it is done, if the store keeps one.
+async fn force(leases: &Leasehold, release: Release) -> leasehold::Result<Released> {
+    let Release { name, fence, reason } = release;
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let by =
+        std::env::var("USER").ok().filter(|user| !user.is_empty()).unwrap_or_else(|| "leasehold top".into());
+    let mut entry = Entry::new(Action::ForceRelease, name.as_str(), by, host);
+    (entry.fence, entry.reason) = (Some(fence.get()), Some(reason));
+    audit::begin(leases, &mut entry).await?;
+    let released = leases.force_release(&name, fence).await;
+    let outcome = match &released {
+        Ok(Released::Taken { .. } | Released::Expired) => "failed: the holder is another one, or gone".into(),
+        Ok(Released::HandedOver { .. }) => "handed_over".into(),
+        Ok(_) => "free".into(),
+        Err(error) => format!("failed: {error}"),
+    };
+    if let Err(error) = audit::end(leases, &mut entry, outcome).await {
+        tracing::error!(id = %entry.id, %error, "the outcome is not in the audit");
+    }
+    released
 }
 
 /// What follows from what happened.
