@@ -24,6 +24,7 @@ const RULES: &[Rule] = &[
     wording::no_machine_paths,
     wording::no_stray_whitespace,
     wording::no_long_files,
+    wording::no_conflicts,
     layers::core_knows_no_store,
     layers::engines_do_not_know_each_other,
     headers::lua_says_its_arguments,

@@ -6,6 +6,8 @@ use super::{Tree, Violation, has_word, numbered};
 
 const LINES_MAX: usize = 500;
 const CODE: [&str; 3] = ["rs", "lua", "sql"];
+/// Of clients, peers and the dashboard.
+const OTHER_CODE: [&str; 8] = ["css", "go", "java", "js", "mjs", "py", "ts", "tsx"];
 
 pub(super) fn no_unfinished_work(tree: &Tree) -> Vec<Violation> {
     let calls = [concat!("todo", "!("), concat!("unimplemented", "!("), concat!("dbg", "!(")];
@@ -66,7 +68,8 @@ pub(super) fn no_stray_whitespace(tree: &Tree) -> Vec<Violation> {
 }
 
 pub(super) fn no_long_files(tree: &Tree) -> Vec<Violation> {
-    let lengths = tree.with_extension(&CODE).map(|(path, text)| (path, text.lines().count()));
+    let code = tree.with_extension(&CODE).chain(tree.with_extension(&OTHER_CODE));
+    let lengths = code.map(|(path, text)| (path, text.lines().count()));
     let too_long = lengths.filter(|(_, lines)| *lines > LINES_MAX).map(|(path, lines)| {
         Violation::new(
             path,
@@ -76,6 +79,16 @@ pub(super) fn no_long_files(tree: &Tree) -> Vec<Violation> {
         )
     });
     too_long.collect()
+}
+
+/// What a merge leaves where two changes met.
+pub(super) fn no_conflicts(tree: &Tree) -> Vec<Violation> {
+    let marks = [concat!("<<<<", "<<< "), concat!(">>>>", ">>> ")];
+    let lines =
+        tree.iter().flat_map(|(path, text)| numbered(text).map(move |(number, line)| (path, number, line)));
+    let marked = lines.filter(|(_, _, line)| marks.into_iter().any(|mark| line.starts_with(mark)));
+    let why = "a merge was not finished here";
+    marked.map(|(path, number, _)| Violation::new(path, number, "conflict", why)).collect()
 }
 
 fn lines_where(
@@ -141,9 +154,18 @@ mod tests {
     }
 
     #[test]
+    fn what_a_merge_left_is_flagged() {
+        let left = concat!("one\n<<<<", "<<< HEAD\ntwo\n=======\nthree\n>>>>", ">>> other\n");
+        assert_eq!(flagged(no_conflicts, [("docs/a.md", left)]), ["docs/a.md:2", "docs/a.md:6"]);
+        assert!(flagged(no_conflicts, [("a.md", "a << b\n=======\n")]).is_empty());
+    }
+
+    #[test]
     fn long_files_are_flagged() {
         let longest = "x\n".repeat(LINES_MAX);
         assert!(flagged(no_long_files, [("a.rs", &longest)]).is_empty());
-        assert_eq!(flagged(no_long_files, [("a.rs", &(longest + "x"))]), ["a.rs:501"]);
+        let too_long = longest + "x";
+        let files = [("a.rs", &*too_long), ("b.css", &*too_long), ("c.md", &*too_long)];
+        assert_eq!(flagged(no_long_files, files), ["a.rs:501", "b.css:501"]);
     }
 }
