@@ -106,6 +106,7 @@ impl Quorum {
     pub fn over(voters: Vec<Arc<dyn Voter>>, options: EngineOptions) -> Self {
         let name_max_bytes = NAME_MAX_BYTES - options.prefix.len();
         let capabilities = Capabilities::new("redlock", Reach::Network, Handover::Pull, true, name_max_bytes)
+            .without_order()
             .without_acks("a quorum's grant is on a majority of nodes by itself; its nodes have no replicas")
             .with_shared()
             .without_permits(NO_PERMITS)

@@ -24,6 +24,7 @@
 use std::{
     collections::BTreeMap,
     hash::{BuildHasher, Hasher, RandomState},
+    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -101,12 +102,12 @@ impl Entry {
         by: impl Into<String>,
         from: impl Into<String>,
     ) -> Self {
-        let at_ms = Clock::system().wall_us() / 1000;
-        // Two acts in one millisecond differ.
-        let random = RandomState::new().build_hasher().finish() >> 16;
+        let at_us = later_than_the_last();
+        // Two programs may act in the same microsecond.
+        let random = RandomState::new().build_hasher().finish() >> 32;
         Self {
-            id: format!("{at_ms:014}-{random:012x}"),
-            at_ms,
+            id: format!("{at_us:016}-{random:08x}"),
+            at_ms: at_us / 1000,
             action,
             name: name.into(),
             fence: None,
@@ -117,6 +118,14 @@ impl Entry {
             kept: Kept::Store,
         }
     }
+}
+
+/// The time in microseconds, which no two acts of this program share, also if its clock goes back.
+fn later_than_the_last() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let now = Clock::system().wall_us();
+    let last = LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(now.max(last + 1)));
+    last.map_or(now, |last| now.max(last + 1))
 }
 
 /// Notes an act before it is done. A store that keeps no records is no reason not to do it: then [`Entry::kept`] says so.
@@ -181,4 +190,16 @@ pub async fn entries(leases: &Leasehold) -> Result<Vec<Entry>> {
         }
     }
     Ok(entries.into_values().rev().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_in_the_order_of_time() {
+        let entry = || Entry::new(Action::ForceRelease, "a", "by", "from").id;
+        let ids: Vec<_> = std::iter::repeat_with(entry).take(1000).collect();
+        assert!(ids.is_sorted_by(|one, next| one < next));
+    }
 }

@@ -100,7 +100,7 @@ fn yes(is_so: bool) -> String {
     if is_so { "yes" } else { "no" }.to_owned()
 }
 
-const ABILITIES: [Ability; 13] = [
+const ABILITIES: [Ability; 14] = [
     ("read-write locks", |_, can| yes(can.no_shared.is_none())),
     ("semaphores", |_, can| yes(can.no_permits.is_none())),
     ("`downgrade`, `try_upgrade`", |_, can| yes(can.no_convert.is_none())),
@@ -109,6 +109,7 @@ const ABILITIES: [Ability; 13] = [
     ("idempotency keys, markers", |engine, _| yes(engine.records().is_ok())),
     ("deadlines", |engine, _| yes(engine.deadlines().is_ok())),
     ("latches, barriers", |engine, _| yes(engine.latches().is_ok())),
+    ("waiters are served in order", |_, can| yes(can.ordered)),
     ("a waiter is handed the lock", |_, can| yes(can.handover == Handover::Push)),
     ("a loss is reported at once", |_, can| yes(can.reports_loss)),
     ("`acks`", |_, can| yes(can.no_acks.is_none())),

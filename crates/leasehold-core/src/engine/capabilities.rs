@@ -15,6 +15,8 @@ pub struct Capabilities {
     pub reach: Reach,
     /// How the next waiter learns that it is its turn.
     pub handover: Handover,
+    /// Whether waiters are served in the order in which they came, as long as each asks in time when it is its turn.
+    pub ordered: bool,
     /// Whether locks outlive the client that made the store.
     pub durable: bool,
     /// Longest name, in bytes, after the store's own prefix.
@@ -56,6 +58,7 @@ impl Capabilities {
             engine,
             reach,
             handover,
+            ordered: true,
             durable,
             name_max_bytes,
             ttl: TTL_MIN..=TTL_MAX_LIMIT,
@@ -69,6 +72,11 @@ impl Capabilities {
             no_acks: None,
             no_hand_to: Some(FIRST_ONLY),
         }
+    }
+
+    /// The same with waiters that are served in no order.
+    pub fn without_order(self) -> Self {
+        Self { ordered: false, ..self }
     }
 
     /// The same without claims that wait for replicas, and why.

@@ -108,12 +108,14 @@ impl fmt::Debug for Case {
     }
 }
 
-/// What a case needs beyond the minimum of every engine. The engine provides the first eleven, the [`Fixture`] the others.
+/// What a case needs beyond the minimum of every engine. The engine provides the first twelve, the [`Fixture`] the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Need {
     /// A release hands the lock over to the next waiter and wakes it.
     Push,
+    /// Waiters are served in the order in which they came.
+    Order,
     /// Locks outlive every client of the store.
     Durable,
     /// The store reports lost leases.
@@ -153,6 +155,7 @@ impl Need {
     pub const fn lack(self) -> &'static str {
         match self {
             Self::Push => "the store does not push hand-overs",
+            Self::Order => "the store serves waiters in no order",
             Self::Durable => "the store ends with its last client",
             Self::LossReports => "the store does not report lost leases",
             Self::Shared => "locks cannot be shared",

@@ -11,11 +11,11 @@ use super::{
 };
 
 cases! {
-    ten_waiters_are_served_in_the_order_they_came,
-    waiters_of_different_clients_share_one_queue,
+    ten_waiters_are_served_in_the_order_they_came: Order,
+    waiters_of_different_clients_share_one_queue: Order,
     a_newcomer_never_overtakes_a_waiter,
     a_newcomer_never_takes_an_expired_lock_before_a_waiter,
-    a_newcomer_that_waits_goes_to_the_end,
+    a_newcomer_that_waits_goes_to_the_end: Order,
     a_cancelled_waiters_place_goes_to_the_next,
     a_waiter_that_timed_out_is_passed_over,
     a_hundred_waiters_are_served_once_each,

@@ -131,6 +131,7 @@ impl Run<'_> {
     fn has(&self, need: Need) -> bool {
         match need {
             Need::Push => self.capabilities.handover == Handover::Push,
+            Need::Order => self.capabilities.ordered,
             Need::Durable => self.capabilities.durable,
             Need::LossReports => self.capabilities.reports_loss,
             Need::Shared => self.capabilities.no_shared.is_none(),
