@@ -71,7 +71,8 @@ const NO_CONVERT: &str = "etcd orders holders by the revision at which they came
 const NO_DEADLINES: &str =
     "etcd keeps no sets that are ordered by time: use a redis://, postgres:// or sqlite: store for deadlines";
 /// Why there are no latches.
-const NO_LATCHES: &str = "latches on etcd are not supported: use a redis://, postgres:// or sqlite: store for them";
+const NO_LATCHES: &str =
+    "latches on etcd are not supported: use a redis://, postgres:// or sqlite: store for them";
 
 impl Etcd {
     /// Prepares the engine; nothing is dialled.

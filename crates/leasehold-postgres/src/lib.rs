@@ -20,6 +20,7 @@ mod pool;
 mod records;
 mod reply;
 mod sessions;
+mod statements;
 mod url;
 
 use std::sync::{Arc, Weak, atomic::Ordering};

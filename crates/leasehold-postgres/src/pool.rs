@@ -17,7 +17,7 @@ use std::{
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_postgres::{Client, Row, types::ToSql, types::Type};
 
-use super::{Result, reply, url::Target};
+use super::{Result, reply, statements::Statements, url::Target};
 use leasehold_core::{
     clock::{BootInstant, Clock, Until},
     engine::{EngineError, EngineOptions, Fault, LinkChange, WakeSink, registry::send_noted},
@@ -62,6 +62,7 @@ pub(super) struct Pool {
 struct Link {
     number: u64,
     client: Client,
+    statements: Statements,
 }
 
 struct FailedDial {
@@ -169,9 +170,10 @@ impl Pool {
 
     async fn dial(self: &Arc<Self>) -> Result<Link> {
         let until = self.clock.now() + self.command_timeout.max(Duration::from_secs(2));
+        let no_answer = || EngineError::new(Fault::Unreachable, "the server does not answer");
         let dialled = match self.clock.bounded(until, self.target.connect()).await {
             Some(dialled) => dialled.map_err(|error| reply::dial_error(&error)),
-            None => Err(EngineError::new(Fault::Unreachable, "the server does not answer")),
+            None => Err(no_answer()),
         };
         let (client, connection) = match dialled {
             Ok(dialled) => dialled,
@@ -196,7 +198,8 @@ impl Pool {
                 pool.report(LinkChange::Disconnected { why: reply::words(&error) });
             }
         });
-        Ok(Link { number: self.next_link.fetch_add(1, Ordering::Relaxed), client })
+        let statements = self.clock.bounded(until, Statements::of(&client)).await.ok_or_else(no_answer)?;
+        Ok(Link { number: self.next_link.fetch_add(1, Ordering::Relaxed), client, statements })
     }
 
     fn report(&self, change: LinkChange) {
@@ -248,7 +251,11 @@ impl Checkout {
         loop {
             self.is_unanswered = true;
             self.pool.round_trips.fetch_add(1, Ordering::Relaxed);
-            let asked = send_noted(self.link().client.query_typed(sql, params), &left);
+            let Link { client, statements, .. } = self.link();
+            let asked = async {
+                statements.name(client, sql, params).await?;
+                send_noted(statements.run(client, sql, params), &left).await
+            };
             let Some(answer) = self.pool.clock.bounded(until, asked).await else {
                 return Err(EngineError::no_answer());
             };
@@ -256,6 +263,9 @@ impl Checkout {
             self.pool.answered.fetch_add(1, Ordering::Relaxed);
             match answer {
                 Err(error) if reply::may_be_repeated(&error) && self.pool.clock.now() < until => {}
+                Err(error) if reply::is_unnamed(&error) && self.pool.clock.now() < until => {
+                    self.link().statements.give_up();
+                }
                 answer => return answer.map_err(|error| reply::error(&error)),
             }
         }

@@ -17,6 +17,20 @@ pub(super) fn may_be_repeated(error: &Error) -> bool {
     matches!(error.code(), Some(&SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED))
 }
 
+/// Whether the server has no statement by that name any more, or one that answered in another form before a migration. It did
+/// nothing.
+pub(super) fn is_unnamed(error: &Error) -> bool {
+    let is_of_old = |error: &Error| {
+        let answer = error.as_db_error();
+        answer.is_some_and(|answer| answer.message().contains("cached plan must not change result type"))
+    };
+    match error.code() {
+        Some(&SqlState::INVALID_SQL_STATEMENT_NAME) => true,
+        Some(&SqlState::FEATURE_NOT_SUPPORTED) => is_of_old(error),
+        _ => false,
+    }
+}
+
 /// An error in one line, without anything that was sent.
 pub(super) fn words(error: &Error) -> String {
     match (error.as_db_error(), std::error::Error::source(error)) {

@@ -148,8 +148,10 @@ async fn killed_after_at_most_once_the_work_is_skipped() {
 async fn a_stopped_executor_cannot_overwrite_who_took_over() {
     let Some(arena) = Arena::new() else { return };
     let (store, ledger) = (arena.server.url(), arena.ledger());
-    let helper = Helper::spawn("executor", &[("STORE", &store), ("LEDGER", &ledger), ("POINT", "nowhere")]);
-    // It may be stopped anywhere between its begin and its end; both orders must be right.
+    let helper =
+        Helper::spawn("executor", &[("STORE", &store), ("LEDGER", &ledger), ("POINT", "after complete")]);
+    // It may be stopped anywhere between its begin and its result; both orders must be right. It waits then: one that ended
+    // could not be stopped.
     helper.wait_for_line("at after begin", LONG);
     helper.stop();
     let outcome = arena.again().await;

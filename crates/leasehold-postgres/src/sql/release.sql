@@ -20,10 +20,26 @@ DECLARE
     at     bigint;
     ended  bigint;
 BEGIN
+    woken := 0;
+    -- The ordinary case, flat: nobody waits, and no open transaction has checked the lease.
+    IF NOT may_arrive THEN
+        PERFORM 1 FROM leasehold.locks AS k
+        WHERE k.name = lock_name AND k.id = owner AND NOT k.is_awaited
+        FOR UPDATE SKIP LOCKED;
+        IF FOUND THEN
+            at := leasehold.now_us();
+            UPDATE leasehold.locks AS k
+            SET id = NULL, holder = NULL, free_since = greatest(k.free_since, at)
+            WHERE k.name = lock_name AND k.ends > at;
+            IF FOUND THEN
+                outcome := 'released';
+                RETURN;
+            END IF;
+        END IF;
+    END IF;
     PERFORM leasehold.wait_at_most(patience_ms);
     PERFORM leasehold.await_checks(lock_name, owner);
     outcome := 'expired';
-    woken := 0;
     IF may_arrive THEN
         l := leasehold.lock_row(lock_name);
         PERFORM leasehold.end_attempt(owner);

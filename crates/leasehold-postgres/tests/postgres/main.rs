@@ -13,6 +13,7 @@ mod mutants;
 mod names;
 mod servers;
 mod sessions;
+mod statements;
 mod walk;
 
 use std::{
