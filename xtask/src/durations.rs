@@ -10,15 +10,17 @@ use toml::{Table, Value};
 
 /// The long ones, in the order in which they begin, with their seconds on two cores for a first run. The demos keep both
 /// cores busy, so the first two, which wait for short leases, begin before them.
-pub(crate) const LONG: [(&str, f64); 8] = [
-    ("leasehold/conformance", 112.0),
-    ("leasehold/quorum", 103.0),
-    ("leasehold-demos/demos", 250.0),
-    ("leasehold/quorum_simulation", 35.0),
-    ("leasehold/sentinel_grace", 60.0),
-    ("bench/smoke", 33.0),
-    ("chaos/short", 60.0),
-    ("leasehold/torture", 20.0),
+pub(crate) const LONG: [(&str, f64); 10] = [
+    ("leasehold/conformance", 220.0),
+    ("leasehold/quorum", 105.0),
+    ("leasehold-demos/demos", 140.0),
+    ("leasehold-cli/cli", 75.0),
+    ("leasehold/quorum_simulation", 10.0),
+    ("leasehold/sentinel_grace", 57.0),
+    ("leasehold/torture", 50.0),
+    ("leasehold/etcd", 45.0),
+    ("bench/smoke", 25.0),
+    ("chaos/short", 57.0),
 ];
 /// Seconds of any other.
 const SHORT: f64 = 3.0;
