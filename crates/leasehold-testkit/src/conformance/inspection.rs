@@ -17,7 +17,7 @@ cases! {
     a_holder_is_shown_with_label_host_and_process,
     a_clients_label_is_its_locks_label,
     a_lease_is_shown_with_the_time_it_has_left,
-    waiters_are_shown_in_order_with_their_labels,
+    waiters_are_shown_in_order_with_their_labels: Order,
     more_waiters_are_counted_than_shown,
     an_expired_lock_shows_nobody,
     a_holder_of_a_handed_over_lock_is_the_waiter,
