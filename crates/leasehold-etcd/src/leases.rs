@@ -245,11 +245,11 @@ impl Etcd {
         }
     }
 
-    /// Removes what a claim that cannot be granted wrote at this revision: its key, and maybe a limit.
+    /// Removes what a claim that cannot be granted wrote at this revision: its key, and a limit that nobody has relied on since.
     async fn take_back(&self, claim: &Claim, keys: &Keys, revision: i64, until: Until) -> Result<()> {
         let (own, limit) = (delete(keys.attempt(&claim.owner)), delete(keys.limit.clone()));
-        let wrote_limit = vec![written(keys.limit.clone(), revision)];
-        self.txn(wrote_limit, vec![own.clone(), limit], vec![own], Again::Same, until).await?;
+        let is_ours = vec![written(keys.limit.clone(), revision), unchanged(keys.range(), revision)];
+        self.txn(is_ours, vec![own.clone(), limit], vec![own], Again::Same, until).await?;
         Ok(())
     }
 
